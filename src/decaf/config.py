@@ -1,0 +1,171 @@
+"""Settings: one frozen dataclass a stage, JSON both ways, and a typo is an error that names the nearest setting."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self, get_type_hints
+
+from decaf.errors import ConfigError
+
+__all__ = ["Config", "FeatureSettings", "SplitSettings", "TableSettings"]
+
+
+def _setting(
+    default: Any,  # noqa: ANN401 - the field's own annotation is the type
+    help_text: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+) -> Any:  # noqa: ANN401 - so that `name: int = _setting(...)` type-checks
+    return field(default=default, metadata={"help": help_text, "low": low, "high": high})
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """What all stages share: values are checked once, when the object is made."""
+
+    def __post_init__(self) -> None:
+        types = get_type_hints(type(self))
+        for spec in dataclasses.fields(self):
+            value = _as_type(getattr(self, spec.name), types[spec.name], spec.name)
+            _check_range(value, spec.metadata, spec.name)
+            object.__setattr__(self, spec.name, value)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """The stage with these values; what is not named keeps its default."""
+        _reject_unknown(values, [spec.name for spec in dataclasses.fields(cls)], "setting")
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class TableSettings(_Stage):
+    """How to read your own CSV, JSON lines or Parquet."""
+
+    text: str = _setting("", "column of the document text; empty: text, title, name, query or document")
+    labels: str = _setting("", "column of the labels; empty: labels, label, targets, target, tags or categories")
+    id: str = _setting("", "column of the document or label id; empty: id or uid where there is one")
+    separator: str = _setting(";", "what stands between two labels in one cell (lists and JSON arrays need none)")
+    label_file: str = _setting("", "label table (columns id and text) for a single file of documents")
+
+
+@dataclass(frozen=True)
+class SplitSettings(_Stage):
+    """How documents are shared out between training, test and validation."""
+
+    train: float = _setting(0.7, "share of the documents that train", low=0.01, high=0.99)
+    validation: float = _setting(0.05, "share of the training documents kept for validation", low=0.0, high=0.9)
+    seed: int = _setting(0, "seed of the random choice", low=0)
+
+
+@dataclass(frozen=True)
+class FeatureSettings(_Stage):
+    """How text becomes weighted tokens."""
+
+    vocabulary: int = _setting(0, "most tokens to keep; 0: by the number of distinct words", low=0, high=1_000_000)
+    words: bool = _setting(False, "keep whole words beside the word pieces they are cut into")
+    min_count: int = _setting(2, "a word or piece seen less often is not kept whole", low=1)
+    stop_words: bool = _setting(False, "drop English function words such as 'and' and 'the'")
+    content: bool = _setting(False, "read the longer content behind the title too, where a dataset has it")
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of all stages."""
+
+    table: TableSettings = field(default_factory=TableSettings)
+    split: SplitSettings = field(default_factory=SplitSettings)
+    features: FeatureSettings = field(default_factory=FeatureSettings)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """The configuration from nested JSON; what is not named keeps its default."""
+        stages = _stages()
+        _reject_unknown(values, list(stages), "stage")
+        for name, stage in values.items():
+            if not isinstance(stage, Mapping):
+                raise ConfigError(f"stage {name!r} must be an object of settings, not {stage!r}")
+        made: dict[str, Any] = {name: stages[name].from_json(stage) for name, stage in values.items()}
+        return cls(**made)
+
+    def to_json(self) -> dict[str, dict[str, Any]]:
+        """Nested JSON that `from_json` turns back into an equal configuration."""
+        return dataclasses.asdict(self)
+
+    def with_settings(self, assignments: Iterable[str]) -> Self:
+        """A copy with `stage.key=value` assignments applied, the later ones over the earlier."""
+        changed: dict[str, dict[str, Any]] = {}
+        stages = _stages()
+        for assignment in assignments:
+            path, equals, text = assignment.partition("=")
+            stage, dot, key = path.strip().partition(".")
+            if not equals or not dot:
+                raise ConfigError(f"{assignment!r} is not a setting; write stage.key=value, e.g. split.seed=7")
+            _reject_unknown([stage], list(stages), "stage")
+            types = get_type_hints(stages[stage])
+            _reject_unknown([key], [spec.name for spec in dataclasses.fields(stages[stage])], f"setting of {stage!r}")
+            changed.setdefault(stage, {})[key] = _from_text(text, types[key], f"{stage}.{key}")
+        return dataclasses.replace(
+            self, **{stage: dataclasses.replace(getattr(self, stage), **values) for stage, values in changed.items()}
+        )
+
+    def describe(self) -> list[tuple[str, str, str]]:
+        """Every setting as (stage.key, value as JSON, what it does)."""
+        return [
+            (f"{stage}.{spec.name}", json.dumps(getattr(getattr(self, stage), spec.name)), spec.metadata["help"])
+            for stage, cls in _stages().items()
+            for spec in dataclasses.fields(cls)
+        ]
+
+
+def _stages() -> dict[str, type[_Stage]]:
+    types = get_type_hints(Config)
+    return {spec.name: types[spec.name] for spec in dataclasses.fields(Config)}
+
+
+def _reject_unknown(names: Iterable[str], known: list[str], what: str) -> None:
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+            hint = f"nearest: {near[0]!r}" if near else f"there are: {', '.join(known)}"
+            raise ConfigError(f"unknown {what} {name!r}; {hint}")
+
+
+def _as_type(value: Any, kind: type, name: str) -> Any:  # noqa: ANN401 - JSON values
+    """`value` if it is of `kind`; a whole number passes for a float, a bool never for a number."""
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not kind:
+        raise ConfigError(f"{name!r} must be {_NAMES[kind]}, not {value!r}")
+    return value
+
+
+def _from_text(text: str, kind: type, name: str) -> Any:  # noqa: ANN401 - JSON values
+    try:
+        return _PARSERS[kind](text)
+    except (ValueError, KeyError):
+        raise ConfigError(f"{name!r} must be {_NAMES[kind]}, not {text!r}") from None
+
+
+def _check_range(value: Any, rules: Mapping[str, Any], name: str) -> None:  # noqa: ANN401 - JSON values
+    low, high = rules["low"], rules["high"]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{name!r} must be finite, not {value!r}")
+    if low is not None and value < low:
+        raise ConfigError(f"{name!r} must be at least {low}, not {value!r}")
+    if high is not None and value > high:
+        raise ConfigError(f"{name!r} must be at most {high}, not {value!r}")
+
+
+_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+_PARSERS: dict[type, Callable[[str], Any]] = {
+    int: int,
+    float: float,
+    bool: lambda text: {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()],
+    str: str,
+}

@@ -1,0 +1,170 @@
+"""What the command line shows: results on standard output; progress, warnings and errors on standard error."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from decaf.progress import Advance, showing
+
+if TYPE_CHECKING:
+    from decaf.config import Config
+    from decaf.datasets import Items, Statistics
+    from decaf.metrics import Quantile
+    from decaf.predictions import Predictions
+
+__all__ = [
+    "errors",
+    "out",
+    "session",
+    "show_metrics",
+    "show_predictions",
+    "show_quantiles",
+    "show_settings",
+    "show_statistics",
+]
+
+out = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+_PATIENCE = 0.5  # seconds of work before a bar appears
+_EVERY = 10.0  # seconds between two lines where there is no terminal
+
+
+@contextmanager
+def session() -> Iterator[None]:
+    """Show warnings and the progress of long work."""
+    handler = RichHandler(console=errors, show_time=False, show_path=False, markup=False)
+    logger = logging.getLogger("decaf")
+    logger.addHandler(handler)
+    try:
+        with showing(_bar if errors.is_terminal else _lines):
+            yield
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextmanager
+def _bar(title: str, total: int) -> Iterator[Advance]:
+    """A bar that appears once the work has taken a moment, and goes when it is done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    bars = Progress(*columns, console=errors, transient=True)
+    task = bars.add_task(title, total=total)
+    start, shown = time.monotonic(), False
+
+    def advance(amount: int) -> None:
+        nonlocal shown
+        bars.advance(task, amount)
+        if not shown and time.monotonic() - start > _PATIENCE:
+            bars.start()
+            shown = True
+
+    try:
+        yield advance
+    finally:
+        if shown:
+            bars.stop()
+
+
+@contextmanager
+def _lines(title: str, total: int) -> Iterator[Advance]:
+    """A plain line now and then."""
+    done, last = 0, time.monotonic()
+
+    def advance(amount: int) -> None:
+        nonlocal done, last
+        done += amount
+        if time.monotonic() - last > _EVERY:
+            last = time.monotonic()
+            errors.print(f"{title}: {100 * done / max(total, 1):.0f} %")
+
+    yield advance
+
+
+def _table(title: str | None = None, *, header: bool = True) -> Table:
+    heading = None if title is None else f"\n[bold]{title}[/bold]"
+    return Table(title=heading, title_justify="left", show_header=header, box=None, padding=(0, 1, 0, 0))
+
+
+def show_statistics(facts: Statistics) -> None:
+    """The paper's statistics table and the label-frequency profile."""
+    table = _table(escape(facts.name), header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    rows: list[tuple[str, float | None]] = [
+        ("training documents N", facts.train_documents),
+        ("labels L", facts.labels),
+        ("tokens V", facts.tokens),
+        ("test documents N'", facts.test_documents),
+        ("labels per document", facts.labels_per_document),
+        ("documents per label", facts.documents_per_label),
+        ("tokens per document", facts.tokens_per_document),
+        ("tokens per label", facts.tokens_per_label),
+        ("filter pairs, training", facts.train_filters),
+        ("filter pairs, test", facts.test_filters),
+    ]
+    for name, value in rows:
+        table.add_row(name, "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.2f}")
+    out.print(table)
+    profile = _table("labels by training documents")
+    profile.add_column("documents", no_wrap=True)
+    for heading in ("labels", "of labels", "of pairs"):
+        profile.add_column(heading, justify="right", no_wrap=True)
+    profile.add_column("")
+    for band in facts.frequency:
+        cells = (f"{band.labels:,}", f"{band.labels_percent:.1f} %", f"{band.pairs_percent:.1f} %")
+        profile.add_row(band.name, *cells, "█" * max(1, round(band.labels_percent / 2.5)))
+    out.print(profile)
+
+
+def show_settings(config: Config) -> None:
+    """Every setting with its value and what it does."""
+    table = _table()
+    for heading in ("setting", "value", "what it does"):
+        table.add_column(heading)
+    for name, value, help_text in config.describe():
+        table.add_row(name, value, help_text)
+    out.print(table, markup=False)
+
+
+def show_metrics(systems: Mapping[str, Mapping[str, float]]) -> None:
+    """Figures of one or more systems, a row each."""
+    for prefixes in (("P@", "PSP@", "R@", "C@"), ("N@", "PSN@")):
+        table = _table()
+        table.add_column("", no_wrap=True)
+        names = [name for name in next(iter(systems.values())) if name.startswith(prefixes)]
+        for name in names:
+            table.add_column(name, justify="right", no_wrap=True)
+        for system, scores in systems.items():
+            table.add_row(system, *(f"{scores[name]:.2f}" for name in names))
+        out.print(table)
+
+
+def show_quantiles(quantiles: Sequence[Quantile]) -> None:
+    """What labels from rare to frequent contribute to P@5."""
+    out.print("\n[bold]contribution to P@5 of labels from rare to frequent[/bold]")
+    table = _table()
+    for heading in ("labels", "training documents each", "P@5"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for quantile in quantiles:
+        table.add_row(f"{quantile.labels:,}", f"{quantile.mean_frequency:.1f}", f"{quantile.contribution:.2f}")
+    out.print(table)
+
+
+def show_predictions(texts: Iterable[str], predictions: Predictions, labels: Items) -> None:
+    """The best labels of each text."""
+    for text, matches in zip(texts, predictions, strict=True):
+        out.print(text or "(empty text)", style="bold", markup=False)
+        for match in matches:
+            out.print(f"  {match.score:6.3f}  {labels.text(match.label)}", markup=False)
+        if not matches:
+            out.print("  no label shares a token with it", style="dim")

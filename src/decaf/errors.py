@@ -1,0 +1,36 @@
+"""Everything DECAF raises on purpose.
+
+DecafError
+├── ConfigError      a setting that does not exist or is out of range
+├── DataError        a dataset or a predictions file that cannot be read, or does not fit
+└── FeatureError     text features that cannot be learned or loaded
+
+Every message says what was found, what was expected and what to do next.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["ConfigError", "DataError", "DecafError", "FeatureError"]
+
+
+class DecafError(Exception):
+    """The root of the tree: catch this to catch everything DECAF raises on purpose."""
+
+
+class ConfigError(DecafError):
+    """A setting that does not exist or is out of range."""
+
+
+class FeatureError(DecafError):
+    """Text features that cannot be learned or loaded."""
+
+
+class DataError(DecafError):
+    """A dataset or a predictions file that cannot be read, or does not fit."""
+
+    @classmethod
+    def at(cls, path: Path, line: int | None, problem: str) -> DataError:
+        """The error for one place in a file; lines count from 1."""
+        return cls(f"{path}: {problem}" if line is None else f"{path}, line {line}: {problem}")

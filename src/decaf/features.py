@@ -1,0 +1,211 @@
+"""Text features: words, cut at camel case, digits and punctuation, then into word pieces, weighted by tf-idf."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from decaf.config import FeatureSettings
+from decaf.datasets import Dataset, Items
+from decaf.errors import DataError, FeatureError
+
+__all__ = ["Features", "split_words", "texts_of", "with_features"]
+
+_LARGEST = 128_000  # tokens, however large the dataset
+_SMALLEST = 2_000
+_LONGEST = 64  # characters of a word that are looked at: longer ones are codes, not words
+_ALPHABET = 5_000  # characters that may be pieces of their own
+_UNKNOWN = "[UNK]"
+_CONTINUED = "##"  # WordPiece's mark of a piece inside a word
+_STOP_WORDS = frozenset(
+    "a about an and are as at be by can do for from has have how if in into is it its not of on or that the their this "
+    "to was were what when which will with you your".split()
+)
+
+_ACCENTS = re.compile("[\u0300-\u036f]+")
+_ASCII_WORDS = re.compile("[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a text in lower case: "IVideoProcAmp::get_Gain2" -> i video proc amp get gain 2."""
+    if text.isascii():
+        return [word.lower() for word in _ASCII_WORDS.findall(text)]
+    text = unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFKD", text)))
+    return [word.lower() for word in _unicode_words().findall(text)]
+
+
+@cache
+def _unicode_words() -> re.Pattern[str]:
+    """The ASCII pattern for all scripts: cased words cut at camel case, others whole, Han and emoji one by one."""
+    characters = [chr(code) for code in range(0x10000) if not 0xD800 <= code < 0xE000]
+    upper = "".join(c for c in characters if c.isupper() and c.isalpha())
+    lower = "".join(c for c in characters if c.islower() and c.isalpha())
+    marks = "".join(c for c in characters if unicodedata.category(c)[0] == "M")  # vowel signs of many scripts
+    han = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
+    emoji = "\u2600-\u27bf\U0001f000-\U0001faff"
+    return re.compile(
+        f"[{upper}]{{2,}}s(?![{lower}])|[{upper}]+(?![{lower}])|[{upper}]?[{lower}]+|\\d+|[{han}{emoji}]"
+        f"|(?:(?![{upper}{lower}{han}])[^\\W\\d_])(?:(?![{upper}{lower}{han}])[^\\W\\d_]|[{marks}])*"
+    )
+
+
+class Features:
+    """Learned features: any text becomes a row of token weights of unit length, or an empty row."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, words: Sequence[str], idf: NDArray[np.float32], settings: FeatureSettings
+    ) -> None:
+        self.tokenizer = tokenizer  # cuts one word into pieces; the last token stands for unknown characters
+        self.words = words  # whole words with a token of their own behind the pieces
+        self.idf = idf  # [tokens]
+        self.settings = settings
+        self._pieces = tokenizer.get_vocab_size() - 1
+        if len(idf) != self._pieces + len(words):
+            raise FeatureError(f"{len(idf)} weights for {self._pieces + len(words)} tokens; learn the features again")
+        self._tokens = _TokensOfWord(self._cut)
+        self._whole = {word: self._pieces + row for row, word in enumerate(words)}
+
+    @classmethod
+    def learn(cls, documents: Sequence[str], labels: Sequence[str], settings: FeatureSettings) -> Features:
+        """Learn pieces, whole words and weights from training documents and labels together."""
+        texts = [split_words(text) for text in chain(documents, labels)]
+        words = Counter(chain.from_iterable(texts))
+        if settings.stop_words:
+            words = Counter({word: count for word, count in words.items() if word not in _STOP_WORDS})
+        if not words:
+            raise FeatureError("the texts hold no word to learn from; check which column holds the text")
+        tokenizer = _learn_pieces(words, settings)
+        whole = _whole_words(words, tokenizer, settings) if settings.words else []
+        tokens = tokenizer.get_vocab_size() - 1 + len(whole)
+        counts = cls(tokenizer, whole, np.ones(tokens, np.float32), settings).count_tokens(texts)
+        frequency = np.bincount(counts.indices, minlength=tokens)
+        idf = np.log((len(texts) + 1) / (frequency + 1)) + 1
+        return cls(tokenizer, whole, idf.astype(np.float32), settings)
+
+    @property
+    def count(self) -> int:
+        """How many tokens there are."""
+        return len(self.idf)
+
+    @property
+    def vocabulary(self) -> list[str]:
+        """The tokens in column order; pieces inside a word begin with ##."""
+        pieces = sorted(self.tokenizer.get_vocab().items(), key=lambda item: item[1])
+        return [piece for piece, row in pieces if row < self._pieces] + [f"word:{word}" for word in self.words]
+
+    def transform(self, texts: Sequence[str]) -> sparse.csr_array:
+        """Weights of the tokens of each text -> [texts, tokens], rows of unit length."""
+        counts = self.count_tokens(map(split_words, texts))
+        # Each row comes out the same in whatever company: sums run over its own entries alone.
+        weights = counts.data * self.idf[counts.indices]
+        rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+        norms = np.sqrt(np.bincount(rows, weights=weights.astype(np.float64) ** 2, minlength=counts.shape[0]))
+        counts.data = (weights / norms[rows]).astype(np.float32)
+        return counts
+
+    def count_tokens(self, texts: Iterable[Sequence[str]]) -> sparse.csr_array:
+        """How often each token is in each text, given as words -> [texts, tokens]."""
+        tokens, bounds = array("i"), array("q", [0])
+        tokens_of = self._tokens.__getitem__
+        for words in texts:
+            tokens.extend(chain.from_iterable(map(tokens_of, words)))
+            bounds.append(len(tokens))
+        indices = np.array(tokens, dtype=np.int32)
+        counts = sparse.csr_array(
+            (np.ones(len(indices), np.float32), indices, np.array(bounds)), shape=(len(bounds) - 1, self.count)
+        )
+        counts.sum_duplicates()
+        return counts
+
+    def _cut(self, word: str) -> tuple[int, ...]:
+        """The tokens of a word: its pieces, and itself where it has a token of its own."""
+        if self.settings.stop_words and word in _STOP_WORDS:
+            return ()
+        pieces = tuple(token for token in self.tokenizer.encode(word[:_LONGEST]).ids if token < self._pieces)
+        return (*pieces, self._whole[word]) if word in self._whole else pieces
+
+
+class _TokensOfWord(dict[str, tuple[int, ...]]):
+    """Word -> tokens; cut when first seen, and forgotten all at once when too many have been seen."""
+
+    _MOST = 1_000_000
+
+    def __init__(self, cut: Callable[[str], tuple[int, ...]]) -> None:
+        self._cut = cut
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        if len(self) >= self._MOST:
+            self.clear()
+        tokens = self[word] = self._cut(word)
+        return tokens
+
+
+def texts_of(items: Items, settings: FeatureSettings) -> Sequence[str]:
+    """The texts to make features of: titles, with the content behind them where the settings ask for it."""
+    if items.texts is None:
+        raise DataError("these documents or labels have no text; the dataset holds ready features or ids alone")
+    if not settings.content or items.contents is None:
+        return items.texts
+    return [f"{title} {content}" for title, content in zip(items.texts, items.contents, strict=True)]
+
+
+def with_features(dataset: Dataset, settings: FeatureSettings, features: Features | None = None) -> Dataset:
+    """The dataset with features for documents and labels, learned on it unless given; ready ones stay as they are."""
+    parts = (dataset.train.documents, dataset.test.documents, dataset.labels)
+    if all(items.features is not None or not items.count for items in parts):
+        return dataset
+    if features is None:
+        features = Features.learn(texts_of(parts[0], settings), texts_of(parts[2], settings), settings)
+    train, test, labels = (replace(items, features=features.transform(texts_of(items, settings))) for items in parts)
+    return replace(
+        dataset,
+        train=replace(dataset.train, documents=train),
+        test=replace(dataset.test, documents=test),
+        labels=labels,
+    )
+
+
+def _learn_pieces(words: Counter[str], settings: FeatureSettings) -> Tokenizer:
+    """WordPiece over the words; the same words give the same pieces, whatever their order."""
+    frequent = sum(count >= settings.min_count for count in words.values())
+    size = settings.vocabulary or min(max(frequent, _SMALLEST), _LARGEST)
+    letters: Counter[str] = Counter()
+    for word, count in words.items():
+        letters.update({letter: count * word.count(letter) for letter in set(word)})
+    alphabet = sorted(letters, key=lambda letter: (-letters[letter], letter))[: min(_ALPHABET, size // 2)]
+    inside = sorted({letter for word in words for letter in word[1:]} & set(alphabet))
+    tokenizer = Tokenizer(models.WordPiece(unk_token=_UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size + 1,
+        min_frequency=settings.min_count,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        # Named up front, letters inside words get fixed numbers; the trainer would number them in the order of a hash
+        # table that differs from run to run, and break ties between pieces by number.
+        special_tokens=[_UNKNOWN, *(_CONTINUED + letter for letter in inside)],
+        show_progress=False,
+    )
+    in_order = sorted(words)
+    tokenizer.train_from_iterator((" ".join([word] * words[word]) for word in in_order), trainer)
+    used = {piece for encoding in tokenizer.encode_batch(in_order) for piece in encoding.tokens} - {_UNKNOWN}
+    vocabulary = {piece: row for row, piece in enumerate([*sorted(used), _UNKNOWN])}
+    return Tokenizer(models.WordPiece(vocabulary, unk_token=_UNKNOWN, max_input_chars_per_word=_LONGEST))
+
+
+def _whole_words(words: Counter[str], tokenizer: Tokenizer, settings: FeatureSettings) -> list[str]:
+    """Words seen often enough that are cut into several pieces."""
+    frequent = sorted(word for word, count in words.items() if count >= settings.min_count)
+    cut = tokenizer.encode_batch(frequent)
+    return [word for word, encoding in zip(frequent, cut, strict=True) if len(encoding.ids) > 1]

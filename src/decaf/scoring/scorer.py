@@ -1,0 +1,28 @@
+"""What every scorer does: feature rows in, the best labels out."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from scipy import sparse
+
+from decaf.predictions import Predictions
+
+__all__ = ["Scorer"]
+
+
+class Scorer(Protocol):
+    """Finds the labels that belong to documents."""
+
+    @property
+    def labels(self) -> int:
+        """How many labels there are to choose from."""
+        ...
+
+    def top(self, documents: sparse.csr_array, top: int) -> Predictions:
+        """The best labels of each feature row -> [documents, top], best first.
+
+        An empty row has no labels. Of equal scores the label with the higher number goes first. A row's answer does not
+        depend on the rows beside it.
+        """
+        ...
