@@ -8,6 +8,7 @@ pairs are taken out of predictions and truth alike. All figures are in percent.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,8 +62,8 @@ def evaluate(
         scores[f"PSN@{k}"] = _ratio(gain, np.sum(best[:, :k] @ discounts[:k] / most))
     found = hits[:, :_DEEP]
     scores[f"R@{_DEEP}"] = _mean(found.sum(axis=1) / np.maximum(lengths, 1))
-    wanted = len(np.unique(truth.indices))
-    scores[f"C@{_DEEP}"] = _ratio(len(np.unique(predictions.ids[:, :_DEEP][found])), wanted)
+    named = _count_distinct(predictions.ids[:, :_DEEP][found], truth.shape[1])
+    scores[f"C@{_DEEP}"] = _ratio(named, _count_distinct(truth.indices, truth.shape[1]))
     return scores
 
 
@@ -132,6 +133,12 @@ def _best_weights(truth: sparse.csr_array, inverse_propensity: NDArray[np.float6
     there = at < np.diff(truth.indptr)[:, None]
     places = np.where(there, truth.indptr[:-1].astype(np.int64)[:, None] + at, 0)
     return np.where(there, weights[places], 0.0) if len(weights) else np.zeros(there.shape)
+
+
+def _count_distinct(labels: NDArray[np.integer[Any]], count: int) -> int:
+    seen = np.zeros(count, dtype=bool)
+    seen[labels] = True
+    return int(seen.sum())
 
 
 def _mean(values: NDArray[np.float64]) -> float:

@@ -91,12 +91,14 @@ class Predictions:
 
     def without(self, pairs: Pairs, labels: int) -> Predictions:
         """The same predictions with these (document, label) pairs taken out; what was behind them moves up."""
-        rows = np.arange(len(self))[:, None]
-        kept = (self.ids >= 0) & ~_among(pair_keys(rows, self.ids, labels), pairs, labels)
+        rows = np.unique(pairs[:, 0])
+        before = self.ids[rows]
+        kept = (before >= 0) & ~_among(pair_keys(rows[:, None], before, labels), pairs, labels)
         order = np.argsort(~kept, axis=1, kind="stable")
-        ids = np.where(kept, self.ids, -1)
-        scores = np.where(kept, self.scores, np.float32(-np.inf))
-        return Predictions(np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1))
+        ids, scores = self.ids.copy(), self.scores.copy()
+        ids[rows] = np.take_along_axis(np.where(kept, before, -1), order, axis=1)
+        scores[rows] = np.take_along_axis(np.where(kept, self.scores[rows], np.float32(-np.inf)), order, axis=1)
+        return Predictions(ids, scores)
 
 
 def drop_pairs(matrix: sparse.csr_array, pairs: Pairs) -> sparse.csr_array:
