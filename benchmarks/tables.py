@@ -1,0 +1,119 @@
+"""Write docs/performance.md from the JSON in results/: python -m benchmarks.tables"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import RESULTS
+
+PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
+MATCH = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@20", "C@20")
+
+
+def load(name: str) -> dict[str, Any]:
+    """What a benchmark wrote."""
+    report: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return report
+
+
+def table(heading: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A Markdown table."""
+    heading = list(heading)
+    lines = [heading, ["---"] * len(heading), *([str(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def origin(report: dict[str, Any], command: str) -> str:
+    """Where and how a figure was measured."""
+    machine = report["machine"]
+    where = f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}"
+    return f"`{command}`, {report['date']}, commit {report['commit']}; {where}."
+
+
+def features() -> str:
+    """Speed of the features, and the match by kind of token."""
+    report = load("features")
+    speed = [
+        (name, f"{of['speed']['tokens']:,}", f"{of['speed']['titles_per_second']:,}", *_times(of["speed"]))
+        for name, of in report["figures"].items()
+    ]
+    tokens = [
+        (name, kind, f"{scores['tokens']:,}", *(f"{scores[key]:.2f}" for key in ("P@1", "P@5", "PSP@1", "PSP@5")))
+        for name, of in report["figures"].items()
+        for kind, scores in of["label_text_match_on_validation"].items()
+    ]
+    return "\n\n".join(
+        [
+            "## Features",
+            origin(report, "python -m benchmarks.features DATASET ..."),
+            table(("dataset", "tokens", "titles a second", "one text, p50", "one text, p99", "learning"), speed),
+            "Which tokens match label texts best, on validation documents out of the training part:",
+            table(("dataset", "tokens are", "tokens", "P@1", "P@5", "PSP@1", "PSP@5"), tokens),
+        ]
+    )
+
+
+def _times(speed: dict[str, float]) -> tuple[str, str, str]:
+    return f"{speed['one_text_p50_us']} µs", f"{speed['one_text_p99_us']} µs", f"{speed['learn_seconds']} s"
+
+
+def label_text() -> str:
+    """The label-text match on test documents."""
+    report = load("label_text")
+    rows = [
+        (name, *(f"{scores[key]:.2f}" for key in MATCH), f"{scores['ms_per_document']:.3f}")
+        for name, scores in report["figures"].items()
+    ]
+    return "\n\n".join(
+        [
+            "## The label-text match",
+            origin(report, "python -m benchmarks.label_text DATASET ..."),
+            table(("dataset", *MATCH, "ms a document"), rows),
+        ]
+    )
+
+
+def metrics() -> str:
+    """Time of the ruler."""
+    report = load("metrics")
+    figures = report["figures"]
+    return "\n\n".join(
+        [
+            "## Metrics",
+            origin(report, "python -m benchmarks.metrics"),
+            f"All figures and the frequency groups for {figures['documents']:,} documents with "
+            f"{figures['predictions_each']} predictions each: {figures['seconds']} s. Ranking the same predictions out of "
+            f"a sparse matrix: {figures['seconds_to_rank_a_sparse_matrix']} s.",
+        ]
+    )
+
+
+def reading() -> str:
+    """Time and memory of reading large sparse files."""
+    report = load("reading")
+    figures = report["figures"]
+    rows = [(name, f"{figures[name]['seconds']} s", f"{figures[name]['peak_gb']} GB") for name in ("first", "second")]
+    return "\n\n".join(
+        [
+            "## Reading",
+            origin(report, "python -m benchmarks.reading"),
+            f"Sparse files of the size of LF-AmazonTitles-1.3M: {figures['documents']:,} training documents, "
+            f"{figures['labels']:,} labels, {figures['first']['pairs']:,} training pairs, "
+            f"{figures['bytes'] / 1e9:.1f} GB of text.",
+            table(("load", "time", "peak memory of the process"), rows),
+        ]
+    )
+
+
+def main() -> None:
+    """Write the page."""
+    head = "# Performance\n\nWritten by `python -m benchmarks.tables` from `benchmarks/results/`; not typed by hand."
+    page = "\n\n".join([head, features(), label_text(), metrics(), reading()])
+    PAGE.write_text(page + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
