@@ -22,7 +22,7 @@ VALIDATION_DOCUMENTS = 6_000
 VARIANTS = {
     "pieces (default)": [],
     "pieces and whole words": ["features.words=true"],
-    "whole words alone": ["features.vocabulary=1000000"],  # room for every word seen twice
+    "every word seen twice whole": ["features.vocabulary=1000000"],
     "without stop words": ["features.stop_words=true"],
     "5,000 pieces": ["features.vocabulary=5000"],
     "20,000 pieces": ["features.vocabulary=20000"],

@@ -85,8 +85,8 @@ def metrics() -> str:
             "## Metrics",
             origin(report, "python -m benchmarks.metrics"),
             f"All figures and the frequency groups for {figures['documents']:,} documents with "
-            f"{figures['predictions_each']} predictions each: {figures['seconds']} s. Ranking the same predictions out of "
-            f"a sparse matrix: {figures['seconds_to_rank_a_sparse_matrix']} s.",
+            f"{figures['predictions_each']} predictions each: {figures['seconds']} s. Ranking the same predictions "
+            f"out of a sparse matrix: {figures['seconds_to_rank_a_sparse_matrix']} s.",
         ]
     )
 

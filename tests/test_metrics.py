@@ -150,9 +150,7 @@ def test_by_hand_recall_and_coverage_look_20_deep_and_no_deeper() -> None:
 def test_by_hand_quantiles_hold_equal_volumes() -> None:
     # Frequencies 1 1 2 6 10, total 20; volume before each 0 1 2 4 10 -> groups 0 0 0 1 2.
     frequency = np.array([10, 6, 2, 1, 1])
-    quantiles = frequency_quantiles(
-        predicted([[0, 3], [1, 0]]), true_labels([{0, 3}, {1}], 5), frequency, no_pairs()
-    )
+    quantiles = frequency_quantiles(predicted([[0, 3], [1, 0]]), true_labels([{0, 3}, {1}], 5), frequency, no_pairs())
     assert [quantile.labels for quantile in quantiles] == [3, 1, 1, 0, 0]
     assert [quantile.mean_frequency for quantile in quantiles] == pytest.approx([4 / 3, 6, 10, 0, 0])
     # Hits 0 and 3, and 1, each 1 of 5 places in 2 documents: 10 %.

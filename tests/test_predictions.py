@@ -97,6 +97,13 @@ def test_what_is_behind_a_pair_taken_out_moves_up(rows: Rows, pairs: set[tuple[i
         assert sorted(ids, key=lambda label: label < 0) == ids  # all gaps stand behind
 
 
+def test_what_is_left_of_a_long_ranking_keeps_its_order() -> None:
+    predictions = Predictions.from_csr(matrix([{label: float(label) for label in range(500)}] * 3, labels=500), 400)
+    out = {(row, label) for row in range(3) for label in range(0, 500, 2 + row)}
+    for row, matches in enumerate(predictions.without(as_pairs(out, 3), 500)):
+        assert [match.label for match in matches] == [label for label in range(499, 99, -1) if (row, label) not in out]
+
+
 @settings(deadline=None, derandomize=True)
 @given(score_rows, some_pairs)
 def test_pairs_dropped_from_a_matrix_are_those_and_no_others(rows: Rows, pairs: set[tuple[int, int]]) -> None:
@@ -162,7 +169,6 @@ def test_whole_numbers_rank_by_their_own_precision() -> None:
     assert [match.label for match in found] == [0, 1]
 
 
-@pytest.mark.filterwarnings("default::RuntimeWarning")
 def test_a_finite_score_beyond_single_precision_is_still_a_prediction() -> None:
     found = Predictions.from_csr(matrix([{0: -1e300, 1: 1e300, 2: 1e299}], dtype=np.float64), 3)[0]
     assert [match.label for match in found] == [1, 2, 0]
@@ -218,9 +224,10 @@ def test_other_sparse_layouts_are_read_too(tmp_path: Path, layout: str) -> None:
     assert scores.toarray().tolist() == [[1.0, 2.0], [0.0, 3.0]]
 
 
-def test_entries_stored_twice_count_as_one(tmp_path: Path) -> None:
-    twice = sparse.coo_array((np.array([1.0, 2.0]), (np.array([0, 0]), np.array([1, 1]))), shape=(1, 2))
-    sparse.save_npz(tmp_path / "scores.npz", twice)
+@pytest.mark.parametrize("layout", [sparse.coo_array, sparse.csr_array])
+def test_entries_stored_twice_count_as_one(tmp_path: Path, layout: type) -> None:
+    twice = sparse.csr_array((np.array([1.0, 2.0]), np.array([1, 1]), np.array([0, 2])), shape=(1, 2))
+    sparse.save_npz(tmp_path / "scores.npz", layout(twice))
     assert Predictions.from_csr(load_scores(tmp_path / "scores.npz", 1, 2), 2)[0] == [Match(1, 3.0)]
 
 

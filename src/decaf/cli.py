@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from decaf.errors import DecafError
+from decaf.errors import DataError, DecafError
 
 if TYPE_CHECKING:
     from decaf.config import Config
@@ -122,6 +123,8 @@ def match(
     from decaf.predictions import save_scores
     from decaf.scoring import LabelTextScorer
 
+    if not output.parent.is_dir():
+        raise DataError(f"{output.parent}: there is no such folder; make it first")
     with console.session():
         config = _config(assignments)
         dataset = with_features(_load(data, config), config.features)
@@ -196,6 +199,9 @@ def _save(dataset: Dataset, output: Path, layout: str | None, config: Config) ->
 
 def main() -> None:
     """Run a verb; what goes wrong on purpose is one line, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         app()
     except DecafError as error:

@@ -139,7 +139,10 @@ def _reject_unknown(names: Iterable[str], known: list[str], what: str) -> None:
 def _as_type(value: Any, kind: type, name: str) -> Any:  # noqa: ANN401 - JSON values
     """`value` if it is of `kind`; a whole number passes for a float, a bool never for a number."""
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ConfigError(f"{name!r} must be finite, not a number of {len(hex(value))} hex digits") from None
     if type(value) is not kind:
         raise ConfigError(f"{name!r} must be {_NAMES[kind]}, not {value!r}")
     return value

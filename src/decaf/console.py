@@ -33,8 +33,8 @@ __all__ = [
     "show_statistics",
 ]
 
-out = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
+out = Console(highlight=False, emoji=False)
+errors = Console(stderr=True, highlight=False, emoji=False)
 
 _PATIENCE = 0.5  # seconds of work before a bar appears
 _EVERY = 10.0  # seconds between two lines where there is no terminal
@@ -145,7 +145,7 @@ def show_metrics(systems: Mapping[str, Mapping[str, float]]) -> None:
         for name in names:
             table.add_column(name, justify="right", no_wrap=True)
         for system, scores in systems.items():
-            table.add_row(system, *(f"{scores[name]:.2f}" for name in names))
+            table.add_row(escape(system), *(f"{scores[name]:.2f}" for name in names))
         out.print(table)
 
 

@@ -80,7 +80,7 @@ class Features:
     def learn(cls, documents: Sequence[str], labels: Sequence[str], settings: FeatureSettings) -> Features:
         """Learn pieces, whole words and weights from training documents and labels together."""
         texts = [split_words(text) for text in chain(documents, labels)]
-        words = Counter(chain.from_iterable(texts))
+        words = Counter(word[:_LONGEST] for word in chain.from_iterable(texts))
         if settings.stop_words:
             words = Counter({word: count for word, count in words.items() if word not in _STOP_WORDS})
         if not words:
@@ -88,6 +88,8 @@ class Features:
         tokenizer = _learn_pieces(words, settings)
         whole = _whole_words(words, tokenizer, settings) if settings.words else []
         tokens = tokenizer.get_vocab_size() - 1 + len(whole)
+        if not tokens:
+            raise FeatureError(f"a vocabulary of {settings.vocabulary} has room for no token; allow more")
         counts = cls(tokenizer, whole, np.ones(tokens, np.float32), settings).count_tokens(texts)
         frequency = np.bincount(counts.indices, minlength=tokens)
         idf = np.log((len(texts) + 1) / (frequency + 1)) + 1
@@ -130,9 +132,10 @@ class Features:
 
     def _cut(self, word: str) -> tuple[int, ...]:
         """The tokens of a word: its pieces, and itself where it has a token of its own."""
+        word = word[:_LONGEST]
         if self.settings.stop_words and word in _STOP_WORDS:
             return ()
-        pieces = tuple(token for token in self.tokenizer.encode(word[:_LONGEST]).ids if token < self._pieces)
+        pieces = tuple(token for token in self.tokenizer.encode(word).ids if token < self._pieces)
         return (*pieces, self._whole[word]) if word in self._whole else pieces
 
 
@@ -161,7 +164,7 @@ def texts_of(items: Items, settings: FeatureSettings) -> Sequence[str]:
 
 
 def with_features(dataset: Dataset, settings: FeatureSettings, features: Features | None = None) -> Dataset:
-    """The dataset with features for documents and labels, learned on it unless given; ready ones stay as they are."""
+    """The dataset with features for documents and labels, learned on it unless given; ready ones stay."""
     parts = (dataset.train.documents, dataset.test.documents, dataset.labels)
     if all(items.features is not None or not items.count for items in parts):
         return dataset

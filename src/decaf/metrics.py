@@ -43,7 +43,8 @@ def evaluate(
     """P, N, PSP and PSN at 1, 3 and 5, R and C at 20, in percent."""
     predictions, truth = _prepare(predictions, truth, filters)
     hits = _hits(predictions, truth)  # [documents, top]
-    weights = np.where(hits, inverse_propensity[predictions.ids], 0.0)
+    weights = np.zeros(hits.shape)
+    weights[hits] = inverse_propensity[predictions.ids[hits]]
     best = _best_weights(truth, inverse_propensity, max(_KS))  # [documents, 5]
     lengths = np.diff(truth.indptr)
     discounts = 1 / np.log2(np.arange(max(_KS)) + 2)
@@ -80,7 +81,7 @@ def frequency_quantiles(
     order = np.argsort(frequency, kind="stable")
     volume = np.cumsum(frequency[order])
     group = np.empty(len(frequency), dtype=np.int64)
-    group[order] = np.minimum((volume - frequency[order]) * count // max(int(volume[-1]), 1), count - 1)
+    group[order] = np.minimum((volume - frequency[order]) * count // max(int(frequency.sum()), 1), count - 1)
     hits = _hits(predictions, truth)[:, :5]
     share = np.bincount(group[predictions.ids[:, :5][hits]], minlength=count) / (5 * max(len(predictions), 1))
     members = [frequency[group == at] for at in range(count)]

@@ -61,7 +61,8 @@ class Predictions:
     def from_csr(cls, scores: sparse.csr_array, top: int) -> Predictions:
         """The `top` best stored entries of each row; of equal scores, the label with the higher number goes first."""
         scores = sparse.csr_array(scores)
-        scores.sort_indices()
+        if not scores.has_sorted_indices:
+            scores = scores.sorted_indices()
         ids = np.full((scores.shape[0], top), -1, dtype=np.int64)
         best = np.full((scores.shape[0], top), -np.inf, dtype=np.float32)
         lengths = np.diff(scores.indptr)
@@ -115,15 +116,16 @@ def drop_pairs(matrix: sparse.csr_array, pairs: Pairs) -> sparse.csr_array:
 def load_scores(path: Path, documents: int, labels: int) -> sparse.csr_array:
     """Read anybody's predictions: a sparse matrix [documents, labels] as scipy.sparse.save_npz writes it."""
     try:
-        scores = sparse.csr_array(sparse.load_npz(path))
+        with path.open("rb") as stream:
+            scores = sparse.csr_array(sparse.load_npz(stream))
         scores.check_format(full_check=True)
         scores.sum_duplicates()
-    except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, BadZipFile, zlib.error) as error:
         advice = "expected a sparse matrix as scipy.sparse.save_npz writes it"
         raise DataError(f"{path}: cannot be read ({error}); {advice}") from error
     if scores.shape != (documents, labels):
         raise DataError(
-            f"{path}: is {scores.shape[0]} x {scores.shape[1]}; expected {documents} documents x {labels} labels"
+            f"{path}: is {' x '.join(map(str, scores.shape))}; expected {documents} documents x {labels} labels"
         )
     if scores.dtype.kind not in "fiub" or np.any(np.isnan(scores.data)):
         raise DataError(
@@ -153,7 +155,7 @@ def _rank_rows(
     at = np.arange(width)
     there = at < lengths
     places = np.where(there, starts + at, 0)
-    values = np.where(there, scores.data[places], -np.inf).astype(np.float32)
+    values = np.where(there, scores.data[places], -np.inf)
     # Ascending and stable, then reversed: ties end with the higher label first; padding, at the row's end, goes ahead
     # of a stored -inf, so such a score is no prediction.
     order = np.argsort(values, axis=1, kind="stable")[:, ::-1][:, :top]
@@ -162,7 +164,8 @@ def _rank_rows(
     ids = np.full((len(rows), top), -1, dtype=np.int64)
     best = np.full((len(rows), top), -np.inf, dtype=np.float32)
     ids[:, : order.shape[1]] = np.where(np.isneginf(chosen), -1, found)
-    best[:, : order.shape[1]] = chosen
+    limit = np.finfo(np.float32).max
+    best[:, : order.shape[1]] = np.where(np.isfinite(chosen), np.clip(chosen, -limit, limit), chosen)
     return ids, best
 
 
