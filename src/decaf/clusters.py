@@ -19,8 +19,7 @@ __all__ = ["balanced_clusters"]
 _GAIN = 1e-4  # mean similarity that another round must gain
 _ROUNDS = 60  # at the most, for one split
 
-# For rows in cluster order, and who is in which half [clusters, width, 2]: the products of each row with the sums of both
-# halves [clusters, width, 2].
+# Who is in which half of the clusters [clusters, width, 2] -> products of each row with the sums of both halves.
 _Products = Callable[[Tensor], Tensor]
 
 

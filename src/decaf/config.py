@@ -12,7 +12,17 @@ from typing import Any, Self, get_type_hints
 
 from decaf.errors import ConfigError
 
-__all__ = ["Config", "FeatureSettings", "SplitSettings", "TableSettings"]
+__all__ = [
+    "Config",
+    "EnsembleSettings",
+    "FeatureSettings",
+    "ModelSettings",
+    "RankerSettings",
+    "ShortlisterSettings",
+    "SplitSettings",
+    "TableSettings",
+    "TokenSettings",
+]
 
 
 def _setting(
@@ -75,12 +85,69 @@ class FeatureSettings(_Stage):
 
 
 @dataclass(frozen=True)
+class ModelSettings(_Stage):
+    """The size and the parts of the model."""
+
+    dim: int = _setting(0, "length D of all vectors; 0: 300, or 512 above a million labels", low=0, high=4096)
+    text: bool = _setting(True, "classifiers use the label text (z1)")
+    refinement: bool = _setting(True, "classifiers use a refinement vector of their own (z2)")
+    lite: bool = _setting(False, "token embeddings stay as module I left them, shared by all instances")
+
+
+@dataclass(frozen=True)
+class TokenSettings(_Stage):
+    """Module I: token embeddings, learned on clusters of labels."""
+
+    learned: bool = _setting(True, "learn the embeddings; otherwise they are fixed, made from the texts alone")
+    epochs: int = _setting(20, "passes over the documents", low=0)
+    batch: int = _setting(255, "documents a step", low=1)
+    rate: float = _setting(0.01, "learning rate, halved at 1/2 and 3/4 of the epochs", low=0)
+    dropout: float = _setting(0.5, "share of components dropped behind every relu", low=0, high=0.95)
+
+
+@dataclass(frozen=True)
+class ShortlisterSettings(_Stage):
+    """Module II: which clusters of labels a document should look into."""
+
+    clusters: int = _setting(0, "number K of clusters, a power of two; 0: about four labels in each", low=0)
+    beam: int = _setting(0, "clusters B that a document looks into; 0: by size, enough for 85 % recall", low=0)
+    epochs: int = _setting(10, "passes over the documents", low=0)
+    batch: int = _setting(255, "documents a step", low=1)
+    rate: float = _setting(0.008, "learning rate, halved at 1/2 of the epochs", low=0)
+    dropout: float = _setting(0.2, "share of components dropped behind every relu", low=0, high=0.95)
+
+
+@dataclass(frozen=True)
+class RankerSettings(_Stage):
+    """Modules III and IV: a classifier for every label, learned on the shortlists."""
+
+    from_text: bool = _setting(True, "refinement vectors begin as the label's text; otherwise at random (no-init)")
+    forced: bool = _setting(False, "add true labels that the shortlist missed")
+    epochs: int = _setting(10, "passes over the documents", low=0)
+    batch: int = _setting(255, "documents a step", low=1)
+    rate: float = _setting(0.008, "learning rate, halved at 1/2 of the epochs", low=0)
+    dropout: float = _setting(0.2, "share of components dropped behind every relu", low=0, high=0.95)
+
+
+@dataclass(frozen=True)
+class EnsembleSettings(_Stage):
+    """Several instances of the model that answer together."""
+
+    instances: int = _setting(3, "instances whose probabilities are averaged; they share module I", low=1, high=64)
+
+
+@dataclass(frozen=True)
 class Config:
     """All settings of all stages."""
 
     table: TableSettings = field(default_factory=TableSettings)
     split: SplitSettings = field(default_factory=SplitSettings)
     features: FeatureSettings = field(default_factory=FeatureSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    tokens: TokenSettings = field(default_factory=TokenSettings)
+    shortlister: ShortlisterSettings = field(default_factory=ShortlisterSettings)
+    ranker: RankerSettings = field(default_factory=RankerSettings)
+    ensemble: EnsembleSettings = field(default_factory=EnsembleSettings)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:

@@ -3,7 +3,9 @@
 DecafError
 ├── ConfigError      a setting that does not exist or is out of range
 ├── DataError        a dataset or a predictions file that cannot be read, or does not fit
-└── FeatureError     text features that cannot be learned or loaded
+├── FeatureError     text features that cannot be learned or loaded
+├── ModelError       a model folder that is damaged, incomplete or of another version
+└── TrainingError    a run that cannot begin or go on
 
 Every message says what was found, what was expected and what to do next.
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["ConfigError", "DataError", "DecafError", "FeatureError"]
+__all__ = ["ConfigError", "DataError", "DecafError", "FeatureError", "ModelError", "TrainingError"]
 
 
 class DecafError(Exception):
@@ -25,6 +27,14 @@ class ConfigError(DecafError):
 
 class FeatureError(DecafError):
     """Text features that cannot be learned or loaded."""
+
+
+class ModelError(DecafError):
+    """A model folder that is damaged, incomplete or of another version."""
+
+
+class TrainingError(DecafError):
+    """A run that cannot begin or go on."""
 
 
 class DataError(DecafError):

@@ -24,7 +24,7 @@ __all__ = ["cache_folder", "cached"]
 
 log = logging.getLogger(__name__)
 
-_FORMAT = 1  # raise whenever a reader or this file gives another result for the same bytes
+_FORMAT = 2  # raise whenever a reader or this file gives another result for the same bytes
 _SMALLEST = 32 << 20  # bytes of files below which parsing is as fast as a look-up
 
 
@@ -50,7 +50,7 @@ def cached(files: Sequence[Path], reader: str, read: Callable[[], Parts], *, sma
     if folder.is_dir():
         try:
             return _load(folder)
-        except (OSError, ValueError, KeyError, pa.ArrowException, DataError) as error:
+        except Exception as error:  # whatever bytes a damaged file holds
             log.warning("%s: is damaged and will be made again (%s)", folder, error)
     parts = read()
     try:

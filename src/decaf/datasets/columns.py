@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,8 @@ from scipy import sparse
 
 from decaf.datasets.parts import Items, truth_matrix
 from decaf.errors import DataError
+
+_TOO_LARGE = 3.4028235677973366e38  # rounds to infinity as float32
 
 __all__ = ["ItemColumns", "TargetColumns", "text_of"]
 
@@ -54,7 +55,7 @@ class TargetColumns:
         if len(set(labels)) != len(labels):
             raise DataError.at(self.path, line, "a label is there twice")
         for weight in weights:
-            if type(weight) not in (int, float) or not math.isfinite(weight) or not 0 <= weight < 3.4e38:
+            if type(weight) not in (int, float) or not 0 <= weight < _TOO_LARGE:
                 raise DataError.at(self.path, line, f"weight {weight!r} must be a finite number, 0 or more")
         self._indices.extend(labels)
         self._weights.extend(weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -47,7 +48,7 @@ class Propensity:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+            if type(value) not in (int, float) or not 0 <= value <= sys.float_info.max:
                 raise DataError(f"propensity {name} must be a finite number, 0 or more, not {value!r}")
 
     @classmethod
@@ -100,7 +101,10 @@ class Dataset:
                 raise DataError(
                     f'{folder / "dataset.json"}: expected propensity {{"A": .., "B": ..}}, found {constants!r}'
                 )
-            propensity = Propensity(**constants)
+            try:
+                propensity = Propensity(**constants)
+            except DataError as error:
+                raise DataError(f"{folder / 'dataset.json'}: {error}") from error
         return cls(name, *parts, propensity=propensity, about=about)
 
     def save(self, folder: str | Path, layout: str = "raw") -> None:
@@ -175,7 +179,11 @@ class Dataset:
 def _read_parts(path: Path, table: TableSettings) -> Parts:
     """Find out the layout by the files that are there, and read it."""
     if path.is_file():
-        return cached(table_files(path, table), f"table {asdict(table)}", lambda: read_tables(path, table))
+        return cached(
+            table_files(path, table),
+            f"table {asdict(table)} " + " ".join(_suffixes(file) for file in table_files(path, table)),
+            lambda: read_tables(path, table),
+        )
     if not path.is_dir():
         raise DataError(f"{path}: there is no such file or folder; {CATALOGUE!r} names the embedded dataset")
     if files := raw_files(path):
@@ -190,6 +198,10 @@ def _read_parts(path: Path, table: TableSettings) -> Parts:
         TABLE_SUFFIXES
     )
     raise DataError(f"{path}: holds no dataset that decaf knows; expected {expected}")
+
+
+def _suffixes(file: Path) -> str:
+    return "".join(file.suffixes[-2:])
 
 
 def _layout(name: str, files: list[Path]) -> str:

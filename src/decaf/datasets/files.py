@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -105,6 +105,10 @@ def read_json(path: Path) -> dict[str, Any]:
         raise DataError(f"{path}: is not JSON ({error})") from error
     if not isinstance(value, dict):
         raise DataError(f"{path}: expected a JSON object, found {str(value)[:40]!r}")
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{path}: is not valid Unicode ({error.reason})") from error
     return value
 
 
@@ -116,6 +120,7 @@ def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     if target.exists() and not replace and (not target.is_dir() or any(target.iterdir())):
         raise DataError(f"{target}: is already there; choose another place or remove it first")
+    made = [folder for folder in target.parents if not folder.exists()]  # innermost first
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
@@ -126,6 +131,9 @@ def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
         aside.replace(target)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
+        for folder in made:
+            with suppress(OSError):  # somebody else uses it by now
+                folder.rmdir()
         raise
 
 

@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
@@ -63,16 +64,21 @@ def write_raw(parts: Parts, folder: Path) -> None:
 
 def item_record(items: Items, row: int) -> dict[str, Any]:
     """What this layout says of a document or label, but for its targets."""
-    record = {"uid": items.id(row), "title": items.text(row)}
+    record = {"uid": items.id(row)}
+    if items.texts is not None:
+        record["title"] = items.texts[row]
     return record if items.contents is None else record | {"content": items.contents[row]}
 
 
-def read_items(path: Path) -> Items:
+def read_items(path: Path, *, need_titles: bool = True) -> Items:
     """Ids and texts of one file of documents or labels."""
     columns = ItemColumns(path)
+    titles = 0
     for line, record in read_records(path):
-        _add_item(columns, line, record)
-    return columns.items()
+        titles += "title" in record
+        _add_item(columns, line, record if need_titles else {"title": ""} | record)
+    items = columns.items()
+    return items if titles or need_titles or not items.count else replace(items, texts=None)
 
 
 def _read_part(path: Path, labels: int) -> Part:

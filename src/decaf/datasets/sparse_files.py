@@ -49,7 +49,7 @@ def read_sparse(folder: Path) -> Parts:
             raise DataError(f"{folder}: expected both {prefix}_X_Xf.txt and {prefix}_X_Y.txt")
         features, truth = read_matrix(features_file), read_matrix(truth_file)
         _same(features.shape[0], truth.shape[0], "rows", features_file, truth_file)
-        return _part(folder, prefix, features, truth)
+        return _part(folder, prefix, features_file, features, truth)
 
     return _parts(folder, part("trn"), part("tst"))
 
@@ -59,7 +59,7 @@ def read_single_files(folder: Path) -> Parts:
 
     def part(name: str, prefix: str) -> Part | None:
         path = find_file(folder, f"{name}.txt")
-        return None if path is None else _part(folder, prefix, *read_single(path))
+        return None if path is None else _part(folder, prefix, path, *read_single(path))
 
     return _parts(folder, part("train", "trn"), part("test", "tst"))
 
@@ -67,7 +67,7 @@ def read_single_files(folder: Path) -> Parts:
 def write_sparse(parts: Parts, folder: Path) -> None:
     """Write the many-file layout; texts and ids go beside the numbers."""
     for prefix, part in (("trn", parts.train), ("tst", parts.test)):
-        features, truth = part.documents.need_features(), part.truth
+        features, truth = _features(part, parts.train), part.truth
         write_matrix(features, folder / f"{prefix}_X_Xf.txt")
         write_matrix(truth, folder / f"{prefix}_X_Y.txt")
     _write_rows(parts, folder)
@@ -76,8 +76,15 @@ def write_sparse(parts: Parts, folder: Path) -> None:
 def write_single_files(parts: Parts, folder: Path) -> None:
     """Write the one-file layout; texts and ids go beside the numbers."""
     for name, part in (("train", parts.train), ("test", parts.test)):
-        write_single(part.documents.need_features(), part.truth, folder / f"{name}.txt")
+        write_single(_features(part, parts.train), part.truth, folder / f"{name}.txt")
     _write_rows(parts, folder)
+
+
+def _features(part: Part, train: Part) -> sparse.csr_array:
+    """The features of a part; one without documents needs none."""
+    if part.documents.features is None and not part.documents.count:
+        return empty_matrix(train.documents.need_features().shape[1])
+    return part.documents.need_features()
 
 
 def _present(folder: Path, needed: tuple[str, ...], more: tuple[str, ...]) -> list[Path]:
@@ -86,11 +93,11 @@ def _present(folder: Path, needed: tuple[str, ...], more: tuple[str, ...]) -> li
     return [path for path in found if path is not None] if any(found[: len(needed)]) else []
 
 
-def _part(folder: Path, prefix: str, features: sparse.csr_array, truth: sparse.csr_array) -> Part:
+def _part(folder: Path, prefix: str, file: Path, features: sparse.csr_array, truth: sparse.csr_array) -> Part:
     rows = find_file(folder, f"{prefix}_X.jsonl")
-    documents = Items(features.shape[0]) if rows is None else read_items(rows)
+    documents = Items(features.shape[0]) if rows is None else read_items(rows, need_titles=False)
     if rows is not None:
-        _same(documents.count, features.shape[0], "rows", rows, folder / f"{prefix}_X_Xf.txt")
+        _same(documents.count, features.shape[0], "rows", rows, file)
     return Part(replace(documents, features=features), truth, no_pairs())
 
 
@@ -106,26 +113,37 @@ def _parts(folder: Path, train: Part | None, test: Part | None) -> Parts:
         train_features.shape[1],
         test.documents.need_features().shape[1],
         "features",
-        folder / "training part",
-        folder / "test part",
+        _file(folder, "trn_X_Xf.txt", "train.txt"),
+        _file(folder, "tst_X_Xf.txt", "test.txt"),
     )
-    _same(labels, test.truth.shape[1], "labels", folder / "training part", folder / "test part")
+    trained = _file(folder, "trn_X_Y.txt", "train.txt")
+    _same(labels, test.truth.shape[1], "labels", trained, _file(folder, "tst_X_Y.txt", "test.txt"))
     features_file, texts_file = (find_file(folder, name) for name in _LABEL_FILES)
     rows = find_file(folder, _ROW_FILES[2])
     items = Items(labels)
     if rows is not None:
-        items = read_items(rows)
-        _same(items.count, labels, "labels", rows, folder / "training part")
+        items = read_items(rows, need_titles=False)
+        _same(items.count, labels, "labels", rows, trained)
     elif texts_file is not None:
         texts = [text.rstrip("\r\n") for _, text in read_lines(texts_file)]
-        _same(len(texts), labels, "labels", texts_file, folder / "training part")
+        _same(len(texts), labels, "labels", texts_file, trained)
         items = Items(labels, texts=texts)
     if features_file is not None:
         features = read_matrix(features_file)
-        _same(features.shape[0], labels, "labels", features_file, folder / "training part")
-        _same(features.shape[1], train_features.shape[1], "features", features_file, folder / "training part")
+        _same(features.shape[0], labels, "labels", features_file, trained)
+        _same(
+            features.shape[1],
+            train_features.shape[1],
+            "features",
+            features_file,
+            _file(folder, "trn_X_Xf.txt", "train.txt"),
+        )
         items = replace(items, features=features)
     return Parts(train, test, items)
+
+
+def _file(folder: Path, *names: str) -> Path:
+    return find_file(folder, *names) or folder / names[0]
 
 
 def _write_rows(parts: Parts, folder: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from scipy import sparse
 
@@ -27,7 +29,16 @@ def split_parts(parts: Parts, settings: SplitSettings) -> Parts:
     for rows in (rows_train, rows_test):
         truth = documents.truth[rows][:, kept]
         sides.append(documents.take(rows[np.diff(truth.indptr) > 0]).take_labels(kept))
-    return with_pair_filters(Parts(sides[0], sides[1], parts.labels.take(kept)))
+    labels = parts.labels.take(kept)
+    names = labels if parts.labels.ids is not None else replace(labels, ids=None)
+    train, test = (_named(side, documents.documents) for side in sides)
+    made = with_pair_filters(Parts(train, test, names))
+    return Parts(replace(sides[0], filters=made.train.filters), replace(sides[1], filters=made.test.filters), labels)
+
+
+def _named(part: Part, pool: Items) -> Part:
+    """Row numbers that `take` made into ids are no names."""
+    return part if pool.ids is not None else replace(part, documents=replace(part.documents, ids=None))
 
 
 def validation_split(part: Part, settings: SplitSettings) -> tuple[Part, Part]:
@@ -53,11 +64,15 @@ def pool(parts: Parts) -> Part:
     features = None
     if train.features is not None and test.features is not None:
         features = sparse.csr_array(sparse.vstack([train.features, test.features], format="csr"))
-    documents = Items(
-        train.count + test.count, ids, join(train.texts, test.texts), join(train.contents, test.contents), features
-    )
+    documents = Items(train.count + test.count, ids, join(train.texts, test.texts), _contents(train, test), features)
     truth = sparse.csr_array(sparse.vstack([parts.train.truth, parts.test.truth], format="csr"))
     return Part(documents, truth, no_pairs())
+
+
+def _contents(train: Items, test: Items) -> list[str] | None:
+    if train.contents is None and test.contents is None:
+        return None
+    return [*(train.contents or [""] * train.count), *(test.contents or [""] * test.count)]
 
 
 def _frequency(truth: sparse.csr_array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -6,6 +6,7 @@ import csv
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,11 @@ _Record = tuple[int, dict[str, Any]]  # line (in Parquet: row) and cells
 
 def table_files(path: Path, settings: TableSettings) -> list[Path]:
     """Documents to train on, documents to test on and the label table, as far as they are there."""
-    return [file for file in _find_tables(path, settings) if file is not None]
+    files = [file for file in _find_tables(path, settings) if file is not None]
+    for file in files:
+        if not file.is_file():
+            raise DataError(f"{file}: there is no such file")
+    return files
 
 
 def read_tables(path: Path, settings: TableSettings) -> Parts:
@@ -113,7 +118,7 @@ class _LabelNames:
 def _read_documents(path: Path, settings: TableSettings, names: _LabelNames) -> tuple[Items, TargetColumns]:
     header, records = _open_table(path)
     if not header:
-        return Items(0), TargetColumns(path)
+        return Items(0, [], []), TargetColumns(path)
     text_column = _column(header, settings.text, _TEXT, "document text", path)
     label_column = _column(header, settings.labels, _LABELS, "labels", path)
     id_column = _id_column(header, settings, path)
@@ -133,7 +138,8 @@ def _read_documents(path: Path, settings: TableSettings, names: _LabelNames) -> 
         log.warning(
             "%s: most %r cells hold no %r but another separator; %s", path, label_column, settings.separator, advice
         )
-    return columns.items(), targets
+    items = columns.items()
+    return items if id_column is not None else replace(items, ids=None), targets
 
 
 def _label_names(cell: object, separator: str, path: Path, line: int) -> list[str]:
@@ -144,8 +150,9 @@ def _label_names(cell: object, separator: str, path: Path, line: int) -> list[st
         listed = _json_list(cell)
         if listed is None:
             parts = cell.split(separator) if separator else [cell]
-            return [name for name in (part.strip() for part in parts) if name]
-        cell = listed
+            cell = [name for name in (part.strip() for part in parts) if name]
+        else:
+            cell = listed
     names = [str(name) if type(name) is int else name for name in (cell if isinstance(cell, list) else [cell])]
     return [text_of(name, "a label to be a text or a whole number", path, line) for name in names]
 
@@ -254,7 +261,7 @@ def _open_parquet(path: Path) -> tuple[list[str], Iterator[_Record]]:
     try:
         file = pq.ParquetFile(path)
         names = file.schema_arrow.names
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: is not valid Parquet ({error})") from error
 
     def records() -> Iterator[_Record]:

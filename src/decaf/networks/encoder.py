@@ -58,7 +58,7 @@ class DocumentEncoder(nn.Module):
     def frozen(self, table: Tensor) -> FrozenEncoder:
         """The encoder for prediction, its scales folded into the layer."""
         block, beta = self.block, self.block.beta.sigmoid()
-        weight, bias = beta[:, None] * block.linear.weight, beta * block.linear.bias
+        weight, bias = beta[:, None] * block.linear.weight, beta * block.linear.bias  # type: ignore[operator]
         arrays = (table, block.alpha.sigmoid(), weight, bias)
         return FrozenEncoder(*(array.detach().clone().contiguous() for array in arrays))
 
@@ -87,7 +87,7 @@ class FixedBags:
 
     def __call__(self, table: Tensor) -> Tensor:
         """Token embeddings -> [texts, dim]."""
-        bags: Tensor = _Product.apply(self._forward, self._backward, table)
+        bags: Tensor = _Product.apply(self._forward, self._backward, table)  # type: ignore[no-untyped-call]
         return bags
 
 

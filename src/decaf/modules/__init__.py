@@ -1,0 +1,1 @@
+"""The modules of the pipeline, one file each, and the only epoch loop."""

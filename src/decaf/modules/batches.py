@@ -1,0 +1,147 @@
+"""Sparse documents and labels on a device, laid out once an epoch as batches of one fixed shape.
+
+A step then needs nothing from the processor: no sizes, no copies. Shorter batches are padded with entries of weight 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+__all__ = ["Batch", "Batches", "Rows"]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of (column, value) entries one after another."""
+
+    bounds: Tensor  # [rows + 1], where each begins and the last ends
+    columns: Tensor  # [entries]
+    values: Tensor  # [entries]
+
+    @classmethod
+    def of(cls, matrix: sparse.csr_array, device: torch.device) -> Rows:
+        """The rows of a matrix."""
+        return cls(
+            torch.as_tensor(matrix.indptr.astype(np.int64)).to(device),
+            torch.as_tensor(matrix.indices.astype(np.int64)).to(device),
+            torch.as_tensor(matrix.data.astype(np.float32)).to(device),
+        )
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    @property
+    def starts(self) -> Tensor:
+        """Where each row begins."""
+        return self.bounds[:-1]
+
+    def shuffled(self, order: Tensor) -> Rows:
+        """The rows in another order."""
+        lengths = self.bounds.diff()[order]
+        bounds = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+        shift = torch.repeat_interleave(self.bounds[order] - bounds[:-1], lengths, output_size=len(self.columns))
+        place = shift + torch.arange(len(self.columns), device=order.device)
+        return Rows(bounds, self.columns[place], self.values[place])
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """The documents of one step."""
+
+    tokens: Tensor  # [entries] of all documents, one after another
+    weights: Tensor  # [entries]
+    starts: Tensor  # [documents], where each document's tokens begin
+    rows: Tensor  # [pairs], the document of each true label
+    columns: Tensor  # [pairs], the label
+    true: Tensor  # [pairs], 1, or 0 where there is no pair
+    numbers: Tensor  # [documents], which documents they are
+    there: Tensor  # [documents], 1, or 0 where there is no document
+
+    @property
+    def count(self) -> Tensor:
+        """How many documents there are."""
+        return self.there.sum()
+
+
+class Batches:
+    """An epoch's documents, `size` at a time, in tensors of fixed shape: [steps, ...]."""
+
+    def __init__(self, documents: Rows, positives: Rows, size: int) -> None:
+        self._documents, self._positives = documents, positives
+        self._size = min(size, len(documents))
+        self.steps = -(-len(documents) // self._size)
+        self._padding = self.steps * self._size - len(documents)
+        self._entries, self._pairs = _room(documents, self._size), _room(positives, self._size)
+        self.device = documents.columns.device
+        self._make()
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    def _make(self) -> None:
+        shapes = {"tokens": self._entries, "weights": self._entries, "starts": self._size}
+        shapes |= {"rows": self._pairs, "columns": self._pairs, "true": self._pairs}
+        shapes |= {"numbers": self._size, "there": self._size}
+        real = ("weights", "true", "there")
+        self._fields = {
+            name: torch.zeros(
+                self.steps, width, dtype=torch.float32 if name in real else torch.int64, device=self.device
+            )
+            for name, width in shapes.items()
+        }
+        there = self._fields["there"]
+        there.fill_(1)
+        there[-1, self._size - self._padding :] = 0
+
+    def shuffle(self, order: Tensor) -> bool:
+        """Lay the documents out in this order; whether the tensors had to be made anew, larger."""
+        documents, positives = self._documents.shuffled(order), self._positives.shuffled(order)
+        entries, pairs = self._largest(documents), self._largest(positives)
+        grown = entries > self._entries or pairs > self._pairs
+        if grown:
+            self._entries, self._pairs = max(entries, self._entries), max(pairs, self._pairs)
+            self._make()
+        self._scatter("tokens", documents.columns, documents.bounds)
+        self._scatter("weights", documents.values, documents.bounds)
+        self._scatter("columns", positives.columns, positives.bounds)
+        self._scatter("true", positives.values, positives.bounds)
+        row = torch.arange(len(order), device=self.device) % self._size
+        row = torch.repeat_interleave(row, positives.bounds.diff(), output_size=len(positives.columns))
+        self._scatter("rows", row, positives.bounds)
+        starts = torch.cat([documents.starts, documents.bounds[-1:].expand(self._padding)])
+        starts = starts.view(self.steps, self._size)
+        self._fields["starts"].copy_(starts - starts[:, :1])
+        numbers = torch.cat([order, order.new_zeros(self._padding)])
+        self._fields["numbers"].copy_(numbers.view(self.steps, self._size))
+        return grown
+
+    def batch(self, step: Tensor) -> Batch:
+        """One batch; `step` is a tensor, so that a recorded step can be replayed for another."""
+        return Batch(**{name: field.index_select(0, step)[0] for name, field in self._fields.items()})
+
+    def _begins(self, bounds: Tensor) -> Tensor:
+        """Where each batch begins, and the last ends."""
+        return torch.cat([bounds[: -1 : self._size], bounds[-1:]])
+
+    def _largest(self, rows: Rows) -> int:
+        return int(self._begins(rows.bounds).diff().max())
+
+    def _scatter(self, name: str, entries: Tensor, bounds: Tensor) -> None:
+        """Each batch's entries to the beginning of its line, zeros behind."""
+        field = self._fields[name].zero_()
+        begins = self._begins(bounds)
+        line = torch.arange(self.steps, device=self.device)
+        line = torch.repeat_interleave(line, begins.diff(), output_size=len(entries))
+        field[line, torch.arange(len(entries), device=self.device) - begins[line]] = entries
+
+
+def _room(rows: Rows, size: int) -> int:
+    """Entries that hardly any batch exceeds."""
+    lengths = rows.bounds.diff().double()
+    spread = float(lengths.std(correction=0)) * size**0.5
+    return max(1, min(int(float(lengths.mean()) * size + 6 * spread) + 1, int(lengths.topk(size).values.sum())))

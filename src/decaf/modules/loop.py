@@ -1,0 +1,232 @@
+"""The only epoch loop: shuffles, steps, halves rates, reports, and can stop and go on at any epoch."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from decaf.errors import TrainingError
+from decaf.modules.batches import Batch, Batches, Rows
+from decaf.progress import progress
+
+__all__ = ["Keeper", "RowAdam", "Schedule", "Task", "adam", "fit", "seeded"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how fast a module learns."""
+
+    epochs: int
+    batch: int
+    rate: float
+    halve_at: Sequence[int] = ()  # epochs, from 0, at whose start the rate is halved
+
+    def rate_at(self, epoch: int) -> float:
+        """The rate of an epoch."""
+        return float(self.rate * 0.5 ** sum(epoch >= at for at in self.halve_at))
+
+
+class Task(Protocol):
+    """What a module learns: its parameters, and the loss of a batch."""
+
+    network: nn.Module
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The mean loss of a batch."""
+        ...
+
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """One or more optimizers over all parameters that learn."""
+        ...
+
+
+class Keeper(Protocol):
+    """Keeps the state of a module after every epoch, so that a stopped run can go on."""
+
+    def restore(self, name: str, tensors: dict[str, Tensor]) -> int:
+        """Fill the tensors with what was kept; the number of epochs done, 0 where nothing was kept."""
+        ...
+
+    def keep(self, name: str, tensors: dict[str, Tensor], epochs: int) -> None:
+        """Keep the tensors after so many epochs."""
+        ...
+
+    def note(self, **facts: float | str) -> None:
+        """Write a line of the run's record."""
+        ...
+
+
+def fit(
+    name: str, task: Task, documents: Rows, positives: Rows, schedule: Schedule, *, seed: int, keeper: Keeper
+) -> None:
+    """Learn for all epochs of the schedule, from wherever the keeper left off."""
+    device = documents.columns.device
+    optimizers = task.optimizers()
+    state = _state(task.network, optimizers)
+    done = keeper.restore(name, state)
+    batches = Batches(documents, positives, schedule.batch)
+    task.network.train()
+    stepper = _Stepper(task, optimizers, batches, state)
+    with progress(name, (schedule.epochs - done) * batches.steps) as advance:
+        for epoch in range(done, schedule.epochs):
+            started = time.perf_counter()
+            for optimizer in optimizers:
+                _set_rate(optimizer, schedule.rate_at(epoch))
+            with seeded(seed, name, epoch, device=device):
+                loss = stepper.epoch(torch.randperm(len(documents)).to(device), advance)
+            if not math.isfinite(loss):
+                raise TrainingError(
+                    f"{name}: the loss of epoch {epoch + 1} is not finite; lower its rate and run again"
+                )
+            seconds = time.perf_counter() - started
+            log.info("%s: epoch %d of %d, loss %.6f, %.1f s", name, epoch + 1, schedule.epochs, loss, seconds)
+            keeper.note(module=name, epoch=epoch + 1, loss=loss, seconds=round(seconds, 3))
+            keeper.keep(name, state, epoch + 1)
+    task.network.eval()
+
+
+class _Stepper:
+    """Goes through epochs; on a GPU a step is recorded once and replayed: launching it costs more than it does."""
+
+    def __init__(
+        self, task: Task, optimizers: list[torch.optim.Optimizer], batches: Batches, state: dict[str, Tensor]
+    ) -> None:
+        self._task, self._optimizers, self._batches, self._state = task, optimizers, batches, state
+        self._step = torch.zeros(1, dtype=torch.int64, device=batches.device)
+        self._total = torch.zeros((), device=batches.device)
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def epoch(self, order: Tensor, advance: Callable[[int], None]) -> float:
+        """All documents once, in this order -> the mean loss of a document."""
+        grown = self._batches.shuffle(order)
+        if self._batches.device.type == "cuda" and (grown or self._graph is None):
+            self._graph = self._record()
+        self._step.zero_()
+        self._total.zero_()
+        for _ in range(self._batches.steps):
+            if self._graph is None:
+                self._run()
+            else:
+                self._graph.replay()
+            advance(1)
+        return float(self._total) / len(self._batches)
+
+    def _run(self) -> None:
+        batch = self._batches.batch(self._step)
+        for optimizer in self._optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        loss = self._task.loss(batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        for optimizer in self._optimizers:
+            optimizer.step()
+        self._total += loss.detach() * batch.count
+        self._step += 1
+
+    def _record(self) -> torch.cuda.CUDAGraph:
+        """Record a step on the first batch, after a few to warm up, and undo what they taught."""
+        before = {name: tensor.clone() for name, tensor in self._state.items()}
+        device = self._batches.device
+        with seeded("recording", device=device):
+            aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            aside.wait_stream(torch.cuda.current_stream(device))
+            with torch.cuda.stream(aside):
+                for _ in range(3):
+                    self._step.zero_()
+                    self._run()
+            torch.cuda.current_stream(device).wait_stream(aside)
+            self._step.zero_()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self._run()
+        with torch.no_grad():
+            for name, tensor in self._state.items():
+                tensor.copy_(before[name])
+        return graph
+
+
+@contextmanager
+def seeded(*parts: object, device: torch.device) -> Iterator[None]:
+    """Random numbers inside the block depend on these parts alone; outside, nothing has changed."""
+    number = int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:7], "big")
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(number)
+        yield
+
+
+class RowAdam(torch.optim.Optimizer):
+    """Adam that moves only the rows which a step touched, as sparse Adam does: the others keep their averages."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        super().__init__(list(parameters), {"betas": (0.9, 0.999), "eps": 1e-8})
+        _prepare(self)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Move the rows whose gradient is not zero."""
+        for group in self.param_groups:
+            first, second = group["betas"]
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                memory = self.state[parameter]
+                memory["step"] += 1
+                gradient, mean, square = parameter.grad, memory["exp_avg"], memory["exp_avg_sq"]
+                touched = (gradient != 0).reshape(len(gradient), -1).any(dim=1)
+                touched = touched.reshape(-1, *[1] * (gradient.dim() - 1)).to(gradient.dtype)
+                mean.add_((gradient - mean) * touched, alpha=1 - first)
+                square.add_((gradient**2 - square) * touched, alpha=1 - second)
+                size = group["lr"] * (1 - second ** memory["step"]).sqrt() / (1 - first ** memory["step"])
+                parameter.sub_(size * touched * mean / (square.sqrt() + group["eps"]))
+
+
+def adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """Plain Adam, all parameters in one kernel."""
+    parameters = list(parameters)
+    on_gpu = any(parameter.is_cuda for parameter in parameters)
+    optimizer = torch.optim.Adam(parameters, lr=0.0, fused=True, capturable=on_gpu)
+    _prepare(optimizer)
+    return optimizer
+
+
+def _prepare(optimizer: torch.optim.Optimizer) -> None:
+    """Make the optimizer's memory beforehand, so that a kept one can be filled in; rates are tensors on a GPU."""
+    for group in optimizer.param_groups:
+        device = group["params"][0].device
+        group["lr"] = torch.zeros((), device=device) if device.type == "cuda" else 0.0
+        for parameter in group["params"]:
+            empty = torch.zeros_like(parameter, requires_grad=False)
+            optimizer.state[parameter] = {
+                "step": torch.zeros((), device=device),
+                "exp_avg": empty,
+                "exp_avg_sq": empty.clone(),
+            }
+
+
+def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)  # in place: a recorded step reads it there
+        else:
+            group["lr"] = rate
+
+
+def _state(network: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """All that a stopped module needs to go on: parameters, buffers and what its optimizers remember."""
+    tensors = {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
+    for number, optimizer in enumerate(optimizers):
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        for at, parameter in enumerate(parameters):
+            for key, tensor in optimizer.state[parameter].items():
+                tensors[f"optimizer.{number}.{at}.{key}"] = tensor
+    return tensors
