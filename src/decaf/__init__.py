@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from decaf.config import Config, FeatureSettings, SplitSettings, TableSettings
     from decaf.datasets import Dataset, Propensity, statistics
-    from decaf.errors import ConfigError, DataError, DecafError, FeatureError
+    from decaf.errors import ConfigError, DataError, DecafError, FeatureError, ModelError, TrainingError
+    from decaf.evaluation import evaluate_model
     from decaf.features import Features, with_features
     from decaf.metrics import evaluate, frequency_quantiles
+    from decaf.model import Model
     from decaf.predictions import Match, Predictions
+    from decaf.predictor import Predictor
     from decaf.scoring import LabelTextScorer, Scorer
+    from decaf.training import train
 
 __all__ = [
     "Config",
@@ -28,14 +32,20 @@ __all__ = [
     "Features",
     "LabelTextScorer",
     "Match",
+    "Model",
+    "ModelError",
     "Predictions",
+    "Predictor",
     "Propensity",
     "Scorer",
     "SplitSettings",
     "TableSettings",
+    "TrainingError",
     "evaluate",
+    "evaluate_model",
     "frequency_quantiles",
     "statistics",
+    "train",
     "with_features",
 ]
 
@@ -44,11 +54,15 @@ __version__ = "0.1.0"
 _HOMES = {
     "decaf.config": ("Config", "FeatureSettings", "SplitSettings", "TableSettings"),
     "decaf.datasets": ("Dataset", "Propensity", "statistics"),
-    "decaf.errors": ("ConfigError", "DataError", "DecafError", "FeatureError"),
+    "decaf.errors": ("ConfigError", "DataError", "DecafError", "FeatureError", "ModelError", "TrainingError"),
+    "decaf.evaluation": ("evaluate_model",),
     "decaf.features": ("Features", "with_features"),
     "decaf.metrics": ("evaluate", "frequency_quantiles"),
+    "decaf.model": ("Model",),
     "decaf.predictions": ("Match", "Predictions"),
+    "decaf.predictor": ("Predictor",),
     "decaf.scoring": ("LabelTextScorer", "Scorer"),
+    "decaf.training": ("train",),
 }
 
 

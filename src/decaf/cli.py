@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,7 @@ from decaf.errors import DataError, DecafError
 
 if TYPE_CHECKING:
     from decaf.config import Config
-    from decaf.datasets import Dataset
+    from decaf.datasets import Dataset, Statistics
 
 __all__ = ["app", "main"]
 
@@ -39,6 +40,8 @@ Assignments = Annotated[
         "--set", metavar="STAGE.KEY=VALUE", help="Change a setting, as often as needed; see `decaf settings`."
     ),
 ]
+ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a trained model.")]
+Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu or cuda.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Layout = Annotated[
     str | None,
@@ -65,20 +68,103 @@ def demo(
 
 
 @app.command()
-def inspect(data: Data, assignments: Assignments = None, as_json: AsJson = False) -> None:
-    """Print what a dataset is like: its sizes, and how often its labels occur."""
+def train(
+    data: Data,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL", help="Folder of the model.")],
+    recipe: Annotated[
+        str, typer.Option(help="paper, or paper-lite (token embeddings frozen after module I).")
+    ] = "paper",
+    device: Device = "auto",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    assignments: Assignments = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show warnings alone.")] = False,
+) -> None:
+    """Train a model. Run again after a stop, the same command goes on where it was."""
+    from decaf import console, training
+
+    with console.session(quiet=quiet):
+        config = training.recipe(recipe).with_settings(assignments or [])
+        dataset = _load(data, config)
+        try:
+            training.train(dataset, config, seed=seed, device=device, folder=output)
+        except KeyboardInterrupt:
+            console.errors.print("\nstopped; run the same command again to go on", markup=False)
+            raise typer.Exit(130) from None
+    if not quiet:
+        console.errors.print(f"wrote {output}; next: decaf evaluate {output} {data}", markup=False)
+
+
+@app.command()
+def evaluate(model: ModelFolder, data: Data, device: Device = "auto", as_json: AsJson = False) -> None:
+    """Predict the test documents of a dataset with a model, and judge the predictions, the filter applied."""
     from decaf import console
-    from decaf.datasets import statistics
-    from decaf.features import with_features
+    from decaf.evaluation import evaluate_model
+    from decaf.model import Model
 
     with console.session():
-        config = _config(assignments)
-        dataset = _load(data, config)
-        facts = statistics(with_features(dataset, config.features) if dataset.has_texts else dataset)
+        loaded = Model.load(model)
+        figures = evaluate_model(loaded, _load(data, loaded.config), device=device)
     if as_json:
-        print(json.dumps(dataclasses.asdict(facts)))
+        print(json.dumps(figures))
     else:
-        console.show_statistics(facts)
+        console.show_metrics({model.name: figures})
+        console.out.print(f"{figures['ms_per_document']:.3f} ms a document")
+
+
+@app.command()
+def predict(
+    model: ModelFolder,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts to find labels for.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Labels for each text.")] = 5,
+    source: Annotated[
+        Path | None,
+        typer.Option("--input", metavar="FILE", help="Read texts from a file, one a line; - is standard input."),
+    ] = None,
+    device: Device = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+) -> None:
+    """Find the few labels that belong to a text."""
+    from decaf import console
+    from decaf.model import Model
+    from decaf.predictor import Predictor
+
+    with console.session():
+        wanted = [*(texts or []), *(_lines(source) if source is not None else [])]
+        if not wanted:
+            raise DataError("there is no text to predict; write it behind the model, or name a file with --input")
+        predictor = Predictor(Model.load(model), device=device)
+        predictions = predictor.predict(wanted, top=top)
+    labels = predictor.model.labels
+    if not as_json:
+        console.show_predictions(wanted, predictions, labels)
+        return
+    for text, matches in zip(wanted, predictions, strict=True):
+        found = [{"id": labels.id(at), "text": labels.text(at), "score": score} for at, score in matches]
+        print(json.dumps({"text": text, "labels": found}, ensure_ascii=False))
+
+
+@app.command()
+def inspect(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A dataset (folder, table or `catalogue`) or a model.")],
+    assignments: Assignments = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what a dataset is like, or what a model is made of."""
+    from decaf import console
+
+    with console.session():
+        if (Path(path) / "model.json").is_file():
+            from decaf.model import Model
+
+            facts = Model.load(path).facts()
+            show = partial(console.show_facts, Path(path).name, facts)
+        else:
+            counted = _statistics(path, _config(assignments))
+            facts, show = dataclasses.asdict(counted), partial(console.show_statistics, counted)
+    if as_json:
+        print(json.dumps(facts))
+    else:
+        show()
 
 
 @app.command()
@@ -172,6 +258,23 @@ def settings(assignments: Assignments = None, as_json: AsJson = False) -> None:
         print(json.dumps(config.to_json(), indent=1))
     else:
         console.show_settings(config)
+
+
+def _lines(source: Path) -> list[str]:
+    """The texts of a file, one a line."""
+    from decaf.datasets.files import read_lines
+
+    if str(source) == "-":
+        return sys.stdin.read().splitlines()
+    return [text.rstrip("\r\n") for _, text in read_lines(source)]
+
+
+def _statistics(path: str, config: Config) -> Statistics:
+    from decaf.datasets import statistics
+    from decaf.features import with_features
+
+    dataset = _load(path, config)
+    return statistics(with_features(dataset, config.features) if dataset.has_texts else dataset)
 
 
 def _config(assignments: list[str] | None) -> Config:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -26,6 +26,7 @@ __all__ = [
     "errors",
     "out",
     "session",
+    "show_facts",
     "show_metrics",
     "show_predictions",
     "show_quantiles",
@@ -41,16 +42,19 @@ _EVERY = 10.0  # seconds between two lines where there is no terminal
 
 
 @contextmanager
-def session() -> Iterator[None]:
-    """Show warnings and the progress of long work."""
+def session(*, quiet: bool = False) -> Iterator[None]:
+    """Show messages and the progress of long work; when quiet, warnings alone."""
     handler = RichHandler(console=errors, show_time=False, show_path=False, markup=False)
     logger = logging.getLogger("decaf")
+    before = logger.level
+    logger.setLevel(logging.WARNING if quiet else logging.INFO)
     logger.addHandler(handler)
     try:
-        with showing(_bar if errors.is_terminal else _lines):
+        with nullcontext() if quiet else showing(_bar if errors.is_terminal else _lines):
             yield
     finally:
         logger.removeHandler(handler)
+        logger.setLevel(before)
 
 
 @contextmanager
@@ -124,6 +128,15 @@ def show_statistics(facts: Statistics) -> None:
         cells = (f"{band.labels:,}", f"{band.labels_percent:.1f} %", f"{band.pairs_percent:.1f} %")
         profile.add_row(band.name, *cells, "█" * max(1, round(band.labels_percent / 2.5)))
     out.print(profile)
+
+
+def show_facts(name: str, facts: Mapping[str, object]) -> None:
+    """Names and values, a row each."""
+    table = _table(escape(name), header=False)
+    for key, value in facts.items():
+        shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        table.add_row(key.replace("_", " "), escape(shown))
+    out.print(table)
 
 
 def show_settings(config: Config) -> None:

@@ -20,7 +20,7 @@ from decaf.progress import Advance, progress
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["find_file", "new_folder", "open_bytes", "read_bytes", "read_json", "read_lines", "read_records"]
+__all__ = ["find_file", "new_folder", "open_bytes", "read_bytes", "read_json", "read_lines", "read_records", "share"]
 
 
 def find_file(folder: Path, *names: str) -> Path | None:
@@ -124,7 +124,7 @@ def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
-        aside.chmod(0o777 & ~_umask())
+        share(aside)
         yield aside
         if target.is_dir():
             shutil.rmtree(target)
@@ -137,7 +137,8 @@ def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
         raise
 
 
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
+def share(path: Path) -> None:
+    """Give a file or folder that a library made for its owner alone the usual permissions."""
+    mask = os.umask(0)
+    os.umask(mask)
+    path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)

@@ -22,6 +22,8 @@ __all__ = ["Keeper", "RowAdam", "Schedule", "Task", "adam", "fit", "seeded"]
 
 log = logging.getLogger(__name__)
 
+_SMALL = 300_000  # parameters
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -40,7 +42,10 @@ class Schedule:
 class Task(Protocol):
     """What a module learns: its parameters, and the loss of a batch."""
 
-    network: nn.Module
+    @property
+    def network(self) -> nn.Module:
+        """All that learns."""
+        ...
 
     def loss(self, batch: Batch) -> Tensor:
         """The mean loss of a batch."""
@@ -78,7 +83,8 @@ def fit(
     batches = Batches(documents, positives, schedule.batch)
     task.network.train()
     stepper = _Stepper(task, optimizers, batches, state)
-    with progress(name, (schedule.epochs - done) * batches.steps) as advance:
+    size = sum(parameter.numel() for parameter in task.network.parameters())
+    with progress(name, (schedule.epochs - done) * batches.steps) as advance, _threads_for(size):
         for epoch in range(done, schedule.epochs):
             started = time.perf_counter()
             for optimizer in optimizers:
@@ -90,10 +96,24 @@ def fit(
                     f"{name}: the loss of epoch {epoch + 1} is not finite; lower its rate and run again"
                 )
             seconds = time.perf_counter() - started
-            log.info("%s: epoch %d of %d, loss %.6f, %.1f s", name, epoch + 1, schedule.epochs, loss, seconds)
+            speed = len(documents) / max(seconds, 1e-9)
+            progressed = (name, epoch + 1, schedule.epochs, loss, speed)
+            log.info("%s: epoch %d of %d, loss %.6f, %.0f documents a second", *progressed)
             keeper.note(module=name, epoch=epoch + 1, loss=loss, seconds=round(seconds, 3))
             keeper.keep(name, state, epoch + 1)
     task.network.eval()
+
+
+@contextmanager
+def _threads_for(parameters: int) -> Iterator[None]:
+    """One processor thread for a small network, whose steps are shorter than the threads' waiting for each other."""
+    before = torch.get_num_threads()
+    if parameters < _SMALL:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class _Stepper:

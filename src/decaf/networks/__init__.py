@@ -2,5 +2,18 @@
 
 from decaf.networks.classifier import Classifier
 from decaf.networks.encoder import Block, DocumentEncoder, FixedBags, FrozenEncoder, token_table
+from decaf.networks.instance import Instance, Ranker, Shortlister
+from decaf.networks.network import TextNetwork
 
-__all__ = ["Block", "Classifier", "DocumentEncoder", "FixedBags", "FrozenEncoder", "token_table"]
+__all__ = [
+    "Block",
+    "Classifier",
+    "DocumentEncoder",
+    "FixedBags",
+    "FrozenEncoder",
+    "Instance",
+    "Ranker",
+    "Shortlister",
+    "TextNetwork",
+    "token_table",
+]

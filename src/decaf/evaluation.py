@@ -1,0 +1,38 @@
+"""Judging a model on the test documents of a dataset."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from decaf.datasets import Dataset
+from decaf.errors import DataError
+from decaf.features import texts_of
+from decaf.metrics import evaluate
+from decaf.model import Model
+from decaf.scoring.exact import ExactScorer
+from decaf.training import choose_device
+
+__all__ = ["evaluate_model"]
+
+
+def evaluate_model(model: Model, dataset: Dataset, *, device: str = "auto") -> dict[str, float]:
+    """All figures in percent, the filter applied, and `ms_per_document` from text to labels."""
+    documents, truth, filters = dataset.test.documents, dataset.test.truth, dataset.test.filters
+    if not documents.count:
+        raise DataError(f"{dataset.name}: has no test documents; make some with decaf split")
+    if dataset.labels.count != model.labels.count:
+        raise DataError(f"{dataset.name} has {dataset.labels.count} labels and the model {model.labels.count}")
+    scorer = ExactScorer(model, choose_device(device))
+    # Enough labels that 20 are left when the filter has taken its own.
+    top = 20 + int(np.bincount(filters[:, 0], minlength=1).max())
+    started = time.perf_counter()
+    if model.features is None:
+        features = documents.need_features()
+    else:
+        features = model.features.transform(texts_of(documents, model.config.features))
+    predictions = scorer.top(features, top)
+    seconds = time.perf_counter() - started
+    figures = evaluate(predictions, truth, dataset.inverse_propensity, filters)
+    return figures | {"ms_per_document": 1000 * seconds / documents.count}

@@ -1,0 +1,174 @@
+"""Model: settings, vocabulary and learned arrays, and the folder that holds them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+
+from decaf.config import Config, FeatureSettings
+from decaf.datasets import Items
+from decaf.datasets.files import share
+from decaf.errors import ConfigError, DecafError, ModelError
+from decaf.features import Features
+from decaf.networks import Instance
+
+__all__ = ["FORMAT", "Model"]
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What training makes and prediction needs."""
+
+    config: Config
+    features: Features | None  # None where the dataset came with ready features
+    labels: Items  # all labels of the dataset
+    kept: NDArray[np.int64]  # the row in `labels` of each label that was trained
+    instances: tuple[Instance, ...]
+    about: dict[str, Any]  # recipe, seed, dataset, sizes
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model into a folder; model.json comes last, so that a folder with it is whole."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        writers: dict[str, Callable[[Path], Any]] = {"labels.arrow": self._write_labels}
+        if self.features is not None:
+            features = self.features
+            writers["tokenizer.json"] = lambda path: features.tokenizer.save(str(path))
+            writers["features.json"] = lambda path: path.write_text(
+                json.dumps({"words": list(features.words), "idf": features.idf.tolist()}), encoding="utf-8"
+            )
+        for number, instance in enumerate(self.instances):
+            arrays = {name: tensor.contiguous().cpu() for name, tensor in instance.tensors().items()}
+            writers[f"instance-{number}.safetensors"] = lambda path, arrays=arrays: save_file(arrays, path)  # type: ignore[misc]
+        digests = {}
+        for name, write in writers.items():
+            aside = folder / f".{name}.part"
+            write(aside)
+            share(aside)
+            digests[name] = _digest(aside)
+            aside.replace(folder / name)
+        content = {"format": FORMAT, **self.about, "config": self.config.to_json(), "files": digests}
+        aside = folder / ".model.json.part"
+        aside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        aside.replace(folder / "model.json")
+
+    @classmethod
+    def load(cls, folder: str | Path, *, verify: bool = True) -> Model:
+        """Read a model folder; arrays are memory-mapped. Checksums are verified unless told otherwise."""
+        folder = Path(folder)
+        content = read_header(folder)
+        files = content.pop("files")
+        for name, digest in files.items():
+            path = folder / name
+            if Path(name).name != name or not path.is_file():
+                raise ModelError(f"{path}: is missing; train again or restore it")
+            if verify and _digest(path) != digest:
+                raise ModelError(f"{path}: is damaged (checksum); train again or restore it")
+        try:
+            config = Config.from_json(content.pop("config"))
+            features = _read_features(folder, config.features) if "tokenizer.json" in files else None
+            labels, kept = _read_labels(folder)
+            names = sorted((name for name in files if name.startswith("instance-")), key=_instance_number)
+            instances = tuple(_read_instance(folder / name) for name in names)
+        except ConfigError as error:
+            raise ModelError(
+                f"{folder / 'model.json'}: {error}; this decaf does not know the model's settings"
+            ) from error
+        except (KeyError, ValueError, TypeError, IndexError, OSError, pa.ArrowException, SafetensorError) as error:
+            raise ModelError(f"{folder}: cannot be read ({error}); train again or restore it") from error
+        if not instances:
+            raise ModelError(f"{folder}: holds no instance; train again or restore it")
+        content.pop("format")
+        return cls(config, features, labels, kept, instances, content)
+
+    def facts(self) -> dict[str, Any]:
+        """What the model is made of, for people and JSON."""
+        first = self.instances[0]
+        size = sum(t.numel() * t.element_size() for instance in self.instances for t in instance.tensors().values())
+        return {
+            **self.about,
+            "instances": len(self.instances),
+            "dim": first.ranker.weights.shape[1],
+            "clusters": len(first.shortlister.bias),
+            "beam": [instance.beam for instance in self.instances],
+            "bytes": size,
+        }
+
+    def _write_labels(self, path: Path) -> None:
+        trained = np.zeros(self.labels.count, dtype=bool)
+        trained[self.kept] = True
+        rows = range(self.labels.count)
+        columns = {
+            "id": pa.array([self.labels.id(row) for row in rows], pa.large_string()),
+            "text": pa.array([self.labels.text(row) for row in rows], pa.large_string()),
+            "trained": pa.array(trained),
+        }
+        table = pa.table(columns)
+        with pa.OSFile(str(path), "wb") as out, pa.ipc.new_file(out, table.schema) as writer:
+            writer.write_table(table)
+
+
+def read_header(folder: Path) -> dict[str, Any]:
+    """What model.json says, checked as far as this version can read it."""
+    path = folder / "model.json"
+    if not path.is_file():
+        raise ModelError(f"{folder}: holds no model (there is no model.json); train one with decaf train")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        version, files = content["format"], content["files"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ModelError(f"{path}: is damaged ({error}); train again or restore it") from error
+    if not isinstance(version, int) or version > FORMAT:
+        raise ModelError(f"{path}: has format {version!r} and this decaf reads up to {FORMAT}; install a newer decaf")
+    if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
+        raise ModelError(f"{path}: is damaged (files); train again or restore it")
+    if not isinstance(content.get("config"), dict):
+        raise ModelError(f"{path}: is damaged (config); train again or restore it")
+    return dict(content)
+
+
+def _read_features(folder: Path, settings: FeatureSettings) -> Features:
+    try:
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    except Exception as error:  # the library raises nothing narrower
+        raise ModelError(f"{folder / 'tokenizer.json'}: cannot be read ({error})") from error
+    stored = json.loads((folder / "features.json").read_text(encoding="utf-8"))
+    try:
+        return Features(tokenizer, stored["words"], np.array(stored["idf"], dtype=np.float32), settings)
+    except DecafError as error:
+        raise ModelError(f"{folder}: {error}") from error
+
+
+def _read_labels(folder: Path) -> tuple[Items, NDArray[np.int64]]:
+    with pa.memory_map(str(folder / "labels.arrow")) as source:
+        table = pa.ipc.open_file(source).read_all()
+        ids, texts = table["id"].to_pylist(), table["text"].to_pylist()
+        kept = np.flatnonzero(table["trained"].to_numpy())
+    return Items(len(ids), ids, texts), kept
+
+
+def _read_instance(path: Path) -> Instance:
+    with safe_open(path, framework="pt", device="cpu") as stored:
+        return Instance.of({key: stored.get_tensor(key) for key in stored.keys()})  # noqa: SIM118 - no mapping
+
+
+def _instance_number(name: str) -> int:
+    return int(name.removeprefix("instance-").removesuffix(".safetensors"))
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,134 @@
+"""Keeping a run: what finished modules learned, where the running one stands, and the record of it all."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from decaf.errors import TrainingError
+
+__all__ = ["Checkpoint", "Forgetful"]
+
+log = logging.getLogger(__name__)
+
+_EVERY = 20.0  # seconds between two states of a running module
+
+
+class Forgetful:
+    """Keeps nothing: for runs that need no folder."""
+
+    def restore(self, name: str, tensors: dict[str, Tensor]) -> int:
+        """Nothing was kept."""
+        return 0
+
+    def keep(self, name: str, tensors: dict[str, Tensor], epochs: int) -> None:
+        """Nothing is kept."""
+
+    def note(self, **facts: float | str) -> None:
+        """Nothing is written."""
+
+    def result(self, name: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """What the module learns."""
+        return make()
+
+
+class Checkpoint:
+    """Keeps a run in a folder; a file is written aside and renamed, so that what is there is always whole."""
+
+    def __init__(self, folder: Path, fingerprint: str, device: torch.device) -> None:
+        self._folder, self._device = folder / "checkpoint", device
+        self._record = folder / "metrics.jsonl"
+        self._last = time.monotonic()
+        owner = self._folder / "run.json"
+        if owner.is_file():
+            kept = json.loads(owner.read_text(encoding="utf-8")).get("fingerprint")
+            if kept != fingerprint:
+                raise TrainingError(
+                    f"{folder}: holds an unfinished run on other data or with other settings; "
+                    "run that one again, or choose another folder"
+                )
+            log.info("going on with the run in %s", folder)
+        else:
+            self._write(owner, lambda path: path.write_text(json.dumps({"fingerprint": fingerprint}), encoding="utf-8"))
+
+    def restore(self, name: str, tensors: dict[str, Tensor]) -> int:
+        """Fill the tensors with what was kept of a running module; the number of epochs done."""
+        path = self._path(name, "running")
+        kept = self._read(path)
+        if kept is None or {key: t.shape for key, t in kept.items()} != _shapes(tensors) | {_EPOCHS: (1,)}:
+            return 0
+        with torch.no_grad():
+            for key, tensor in tensors.items():
+                tensor.copy_(kept[key])
+        return int(kept[_EPOCHS][0])
+
+    def keep(self, name: str, tensors: dict[str, Tensor], epochs: int) -> None:
+        """Keep the state of a running module, every now and then."""
+        if time.monotonic() - self._last >= _EVERY:
+            self._save(self._path(name, "running"), tensors | {_EPOCHS: torch.tensor([epochs])})
+            self._last = time.monotonic()
+
+    def note(self, **facts: float | str) -> None:
+        """Write a line of the run's record."""
+        with self._record.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps({"time": round(time.time(), 3), **facts}) + "\n")
+
+    def result(self, name: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """What a module learned: read where it was kept, otherwise made and kept."""
+        path = self._path(name, "done")
+        kept = self._read(path)
+        if kept is None:
+            kept = make()
+            self._save(path, kept)
+            self._path(name, "running").unlink(missing_ok=True)
+        return kept
+
+    def finish(self) -> None:
+        """The run is over: nothing of it needs to be kept."""
+        for path in self._folder.iterdir():
+            path.unlink()
+        self._folder.rmdir()
+
+    def _path(self, name: str, state: str) -> Path:
+        return self._folder / f"{name.replace(' ', '-').replace(',', '')}.{state}.safetensors"
+
+    def _save(self, path: Path, tensors: dict[str, Tensor]) -> None:
+        whole = {key: tensor.detach().contiguous().cpu() for key, tensor in tensors.items()}
+        self._write(path, lambda aside: save_file(whole, aside))
+
+    def _write(self, path: Path, write: Callable[[Path], Any]) -> None:
+        aside = path.with_name(f"{path.name}.part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(aside)
+            aside.replace(path)
+        except (OSError, SafetensorError) as error:
+            aside.unlink(missing_ok=True)
+            advice = "make room and run the same command again: it goes on from here"
+            raise TrainingError(f"{path}: cannot be written ({error}); {advice}") from error
+
+    def _read(self, path: Path) -> dict[str, Tensor] | None:
+        if not path.is_file():
+            return None
+        try:
+            with safe_open(path, framework="pt", device=str(self._device)) as stored:
+                return {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118 - no mapping
+        except (OSError, SafetensorError) as error:
+            log.warning("%s: is damaged and will be made again (%s)", path, error)
+            return None
+
+
+_EPOCHS = "epochs"
+
+
+def _shapes(tensors: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {key: tuple(tensor.shape) for key, tensor in tensors.items()}

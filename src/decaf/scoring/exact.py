@@ -1,0 +1,74 @@
+"""The exact scorer: every cluster looked at, every shortlisted label scored, on the CPU or a GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+from decaf.model import Model
+from decaf.modules.batches import Rows
+from decaf.predictions import Predictions
+from decaf.progress import progress
+
+__all__ = ["ExactScorer"]
+
+_CANDIDATES = 200  # labels of each instance that can win together
+_ENTRIES = 1 << 24  # scores held at a time
+
+
+class ExactScorer:
+    """Averages the probabilities that the instances of a model give to labels."""
+
+    def __init__(self, model: Model, device: torch.device) -> None:
+        self._device = device
+        self._instances = [instance.to(device) for instance in model.instances]
+        self._kept = model.kept
+        self._labels = model.labels.count
+        widest = max(len(instance.ranker.bias) for instance in self._instances)
+        self._documents = max(1, min(2048, _ENTRIES // widest))
+
+    @property
+    def labels(self) -> int:
+        """How many labels there are to choose from."""
+        return self._labels
+
+    def top(self, documents: sparse.csr_array, top: int) -> Predictions:
+        """The most probable labels of each feature row, with their probabilities."""
+        ids = np.full((documents.shape[0], top), -1, dtype=np.int64)
+        scores = np.full((documents.shape[0], top), -np.inf, dtype=np.float32)
+        with progress("predicting", documents.shape[0]) as advance, torch.inference_mode():
+            for start in range(0, documents.shape[0], self._documents):
+                part = sparse.csr_array(documents[start : start + self._documents])
+                labels, chances = self._top(Rows.of(part, self._device), top)
+                there = np.isfinite(chances) & (np.diff(part.indptr) > 0)[:, None]  # an empty text has no labels
+                span = np.s_[start : start + len(labels), : labels.shape[1]]
+                ids[span] = np.where(there, self._kept[np.where(there, labels, 0)], -1)
+                scores[span] = np.where(there, chances, -np.inf)
+                advance(len(labels))
+        return Predictions(ids, scores)
+
+    def _top(self, rows: Rows, top: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        found = [
+            instance.top(rows.columns, rows.starts, rows.values, max(top, _CANDIDATES)) for instance in self._instances
+        ]
+        labels = torch.cat([ids for ids, _ in found], dim=1)
+        chances = torch.cat([scores.exp() for _, scores in found], dim=1) / len(found)
+        labels, chances = _merged(labels, chances)
+        return labels[:, :top].cpu().numpy(), chances[:, :top].cpu().numpy()
+
+
+def _merged(labels: Tensor, chances: Tensor) -> tuple[Tensor, Tensor]:
+    """Chances of the same label added up, best first; of equal ones the higher label first; -inf for none."""
+    labels, order = labels.sort(dim=1, descending=True)
+    chances = chances.gather(1, order)
+    new = torch.ones_like(labels, dtype=torch.bool)
+    new[:, 1:] = labels[:, 1:] != labels[:, :-1]
+    group = new.cumsum(dim=1) - 1
+    sums = torch.zeros_like(chances).scatter_add_(1, group, chances)
+    names = torch.full_like(labels, -1).scatter_(1, group, labels)
+    sums = sums.masked_fill(names < 0, -torch.inf)
+    sums, order = sums.sort(dim=1, descending=True, stable=True)
+    return names.gather(1, order), sums

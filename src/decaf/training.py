@@ -1,0 +1,186 @@
+"""The main path of training: features, then modules I to IV, then the model. Run again, it goes on where it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import math
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decaf.config import Config
+from decaf.datasets import Dataset
+from decaf.errors import TrainingError
+from decaf.features import Features, texts_of, with_features
+from decaf.model import FORMAT, Model, read_header
+from decaf.modules.checkpoints import Checkpoint, Forgetful
+from decaf.modules.problem import Problem
+from decaf.modules.ranker import learn_ranker
+from decaf.modules.shortlister import Shortlist, learn_shortlister
+from decaf.modules.tokens import learn_tokens
+from decaf.networks import FrozenEncoder, Instance, Shortlister
+
+__all__ = ["RECIPES", "choose_device", "memory_needed", "recipe", "train"]
+
+log = logging.getLogger(__name__)
+
+RECIPES = {"paper": Config(), "paper-lite": Config().with_settings(["model.lite=true"])}
+
+
+def recipe(name: str) -> Config:
+    """The settings of a recipe."""
+    if name not in RECIPES:
+        raise TrainingError(f"there is no recipe {name!r}; there are: {', '.join(RECIPES)}")
+    return RECIPES[name]
+
+
+def train(
+    dataset: Dataset,
+    config: Config | None = None,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    folder: str | Path | None = None,
+) -> Model:
+    """Train a model; with a folder, the run is kept there, and the model is written into it."""
+    started = time.perf_counter()
+    where = choose_device(device)
+    config = config or Config()
+    features = None
+    if dataset.has_texts and dataset.train.documents.features is None:
+        texts = texts_of(dataset.train.documents, config.features), texts_of(dataset.labels, config.features)
+        features = Features.learn(*texts, config.features)
+    dataset = with_features(dataset, config.features, features)
+    problem = Problem.of(dataset.train.documents.need_features(), dataset.labels.need_features(), dataset.train.truth)
+    if not len(problem.kept):
+        raise TrainingError(f"{dataset.name}: no training document has both a known token and a label")
+    config = _with_sizes(config, problem)
+    _check_memory(problem, config, where)
+    run = _fingerprint(problem, config, seed)
+    if folder is not None and (Path(folder) / "model.json").is_file():
+        return _finished(Path(folder), run)
+    keeper = Forgetful() if folder is None else Checkpoint(Path(folder), run, where)
+
+    table = keeper.result(
+        "module I", lambda: {"table": learn_tokens(problem, config, seed=seed, device=where, keeper=keeper)}
+    )["table"]
+    instances = tuple(
+        _learn_instance(number, problem, table, config, seed=seed, keeper=keeper)
+        for number in range(config.ensemble.instances)
+    )
+    about = {
+        "dataset": dataset.name,
+        "seed": seed,
+        "run": run,
+        "labels": dataset.labels.count,
+        "trained_labels": len(problem.kept),
+        "tokens": problem.documents.shape[1],
+        "seconds": round(time.perf_counter() - started, 1),
+    }
+    model = Model(config, features, dataset.labels, problem.kept, instances, about)
+    if isinstance(keeper, Checkpoint) and folder is not None:
+        model.save(folder)
+        keeper.finish()
+    return model
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of this name; "auto" takes a GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise TrainingError(f"there is no device {name!r}; choose auto, cpu or cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise TrainingError("no GPU can be used here; choose the device cpu, or auto")
+    return device
+
+
+def memory_needed(problem: Problem, config: Config) -> int:
+    """Bytes at the peak of the largest module, to within a third or so."""
+    dim, batch = config.model.dim, max(config.tokens.batch, config.ranker.batch)
+    labels, clusters = len(problem.kept), config.shortlister.clusters
+    tokens, documents = problem.documents.shape[1], problem.documents.shape[0]
+    network = 4 * dim * (4 * tokens + 10 * max(labels, clusters))  # parameters, gradients, averages, activations
+    scores = 4 * batch * 4 * max(labels, clusters)
+    data = 40 * (problem.documents.nnz + problem.truth.nnz) + 4 * documents * max(config.shortlister.beam, 200)
+    return network + scores + data + 500_000_000
+
+
+def _learn_instance(
+    number: int, problem: Problem, table: Tensor, config: Config, *, seed: int, keeper: Checkpoint | Forgetful
+) -> Instance:
+    """Modules II to IV of one instance."""
+    part = "" if config.ensemble.instances == 1 else f", instance {number + 1}"
+    seed = seed + 1000 * number
+
+    def shortlist() -> dict[str, Tensor]:
+        made = learn_shortlister(f"module II{part}", problem, table, config, seed=seed, keeper=keeper)
+        encoder = {f"encoder.{key}": tensor for key, tensor in made.shortlister.encoder._asdict().items()}
+        own = {key: getattr(made.shortlister, key) for key in ("weights", "bias", "members")}
+        return {**encoder, **own, "cluster": made.cluster, "table": made.table, "clusters": made.clusters}
+
+    kept = keeper.result(f"module II{part}", shortlist)
+    encoder = FrozenEncoder(*(kept[f"encoder.{key}"] for key in FrozenEncoder._fields))
+    shortlister = Shortlister(encoder, kept["weights"], kept["bias"], kept["members"])
+    found = Shortlist(shortlister, kept["cluster"], kept["table"], kept["clusters"])
+
+    def rank() -> dict[str, Tensor]:
+        ranker = learn_ranker(f"module IV{part}", problem, found, config, seed=seed, keeper=keeper)
+        return Instance(shortlister, ranker, found.clusters.shape[1]).tensors()
+
+    return Instance.of(keeper.result(f"module IV{part}", rank))
+
+
+def _with_sizes(config: Config, problem: Problem) -> Config:
+    """Fill in what the settings leave to the size of the data."""
+    labels = len(problem.kept)
+    dim = config.model.dim or (300 if labels < 1_000_000 else 512)
+    clusters = config.shortlister.clusters or 1 << max(0, min(17, round(math.log2(max(labels, 1) / 4))))
+    if clusters & (clusters - 1):
+        raise TrainingError(f"shortlister.clusters must be a power of two, not {clusters}")
+    return dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, dim=dim),
+        shortlister=dataclasses.replace(config.shortlister, clusters=clusters),
+    )
+
+
+def _check_memory(problem: Problem, config: Config, device: torch.device) -> None:
+    """Say how much memory training takes, and refuse what cannot fit."""
+    needed = memory_needed(problem, config)
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+    elif hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    else:
+        return
+    log.info("training takes about %.1f GB of memory; %.1f GB are free", needed / 1e9, free / 1e9)
+    if needed > free:
+        advice = "lower model.dim or the batch sizes, or use a larger device"
+        raise TrainingError(f"training takes about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; {advice}")
+
+
+def _fingerprint(problem: Problem, config: Config, seed: int) -> str:
+    """A name for these data and settings."""
+    digest = hashlib.sha256(json.dumps([FORMAT, seed, config.to_json()]).encode())
+    for matrix in (problem.documents, problem.labels, problem.truth):
+        for array in (matrix.indptr, matrix.indices, matrix.data):
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()[:32]
+
+
+def _finished(folder: Path, run: str) -> Model:
+    """The model that an earlier run with the same data and settings has made."""
+    if read_header(folder).get("run") != run:
+        raise TrainingError(f"{folder}: holds a model of other data or settings; choose another folder")
+    log.info("%s: is trained already", folder)
+    return Model.load(folder)
