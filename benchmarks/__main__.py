@@ -10,6 +10,8 @@ NAMES = ("features", "label_text", "metrics", "reading")
 
 def main() -> None:
     """Hand the arguments on to the benchmark."""
+    if sys.argv[1:2] in (["-h"], ["--help"]):
+        sys.exit(f"{__doc__}\n\nBenchmarks: {', '.join(NAMES)}")
     chosen = sys.argv[1:2] or list(NAMES)
     if unknown := set(chosen) - set(NAMES):
         sys.exit(f"there is no benchmark {unknown.pop()!r}; there are: {', '.join(NAMES)}")

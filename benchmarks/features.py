@@ -7,13 +7,12 @@ Tokens are compared on validation documents out of the training part, never on t
 
 from __future__ import annotations
 
-import argparse
 import time
 from typing import Any
 
 import numpy as np
 
-from benchmarks.report import write_report
+from benchmarks.report import parser, write_report
 from decaf import Config, Dataset, Features, LabelTextScorer, evaluate, with_features
 from decaf.features import texts_of
 
@@ -71,13 +70,14 @@ def tokens(dataset: Dataset) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("datasets", nargs="*", default=["catalogue"], metavar="DATASET")
+    options = parser(__doc__)
+    options.add_argument("datasets", nargs="*", default=["catalogue"], metavar="DATASET")
+    arguments = options.parse_args()
     figures: dict[str, Any] = {}
-    for path in parser.parse_args().datasets:
+    for path in arguments.datasets:
         dataset = Dataset.load(path)
         figures[dataset.name] = {"speed": speed(dataset), "label_text_match_on_validation": tokens(dataset)}
-    write_report("features", SEED, figures)
+    write_report("features", SEED, figures, save=arguments.save)
 
 
 if __name__ == "__main__":

@@ -5,19 +5,19 @@ python -m benchmarks.label_text [DATASET ...]    (by itself: the embedded catalo
 
 from __future__ import annotations
 
-import argparse
 import time
 from typing import Any
 
-from benchmarks.report import write_report
+from benchmarks.report import parser, write_report
 from decaf import Config, Dataset, LabelTextScorer, evaluate, with_features
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("datasets", nargs="*", default=["catalogue"], metavar="DATASET")
+    options = parser(__doc__)
+    options.add_argument("datasets", nargs="*", default=["catalogue"], metavar="DATASET")
+    arguments = options.parse_args()
     figures: dict[str, Any] = {}
-    for path in parser.parse_args().datasets:
+    for path in arguments.datasets:
         dataset = with_features(Dataset.load(path), Config().features)
         truth, filters = dataset.test.truth, dataset.test.filters
         scorer = LabelTextScorer(dataset.labels.need_features())
@@ -32,7 +32,7 @@ def main() -> None:
             "unfiltered PSP@1": round(unfiltered["PSP@1"], 2),
             "ms_per_document": round(1000 * seconds / len(predictions), 4),
         }
-    write_report("label_text", 0, figures)
+    write_report("label_text", 0, figures, save=arguments.save)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,12 @@ python -m benchmarks.metrics [--documents 1000000]
 
 from __future__ import annotations
 
-import argparse
 import time
 
 import numpy as np
 
 from benchmarks.reading import random_matrix
-from benchmarks.report import write_report
+from benchmarks.report import parser, write_report
 from decaf import Predictions, Propensity, evaluate, frequency_quantiles
 
 SEED = 0
@@ -19,9 +18,10 @@ LABELS, LABELS_EACH, TOP = 1_305_265, 5, 20
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, default=1_000_000)
-    documents = parser.parse_args().documents
+    options = parser(__doc__)
+    options.add_argument("--documents", type=int, default=1_000_000)
+    arguments = options.parse_args()
+    documents: int = arguments.documents
     rng = np.random.default_rng(SEED)
     truth = random_matrix(documents, LABELS, LABELS_EACH, rng, ones=True)
     ids = (LABELS * rng.random((documents, TOP)) ** 3).astype(np.int64)
@@ -47,7 +47,7 @@ def main() -> None:
         "seconds_to_rank_a_sparse_matrix": round(ranking, 2),
         "P@1": round(scores["P@1"], 2),
     }
-    write_report("metrics", SEED, figures)
+    write_report("metrics", SEED, figures, save=arguments.save)
 
 
 if __name__ == "__main__":

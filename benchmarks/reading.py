@@ -7,7 +7,6 @@ Each load runs in a process of its own, so that its peak memory is its own.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -18,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from benchmarks.report import write_report
+from benchmarks.report import parser, write_report
 from decaf.datasets.sparse_text import write_matrix
 
 LABELS, TOKENS = 1_305_265, 128_000
@@ -69,10 +68,10 @@ def load(folder: Path, cache: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, default=2_248_619)
-    parser.add_argument("--keep", type=Path, help="make the files here, or use those that are here")
-    arguments = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--documents", type=int, default=2_248_619)
+    options.add_argument("--keep", type=Path, help="make the files here, or use those that are here")
+    arguments = options.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.keep or Path(scratch) / "data"
         if folder.is_dir():
@@ -82,7 +81,7 @@ def main() -> None:
             size = make_files(folder, arguments.documents)
         cache = Path(scratch) / "cache"
         figures = {"bytes": size, "first": load(folder, cache), "second": load(folder, cache)}
-    write_report("reading", SEED, {"documents": arguments.documents, "labels": LABELS, **figures})
+    write_report("reading", SEED, {"documents": arguments.documents, "labels": LABELS, **figures}, save=arguments.save)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -10,13 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RESULTS", "write_report"]
+__all__ = ["RESULTS", "parser", "write_report"]
 
 RESULTS = Path(__file__).parent / "results"
 
 
-def write_report(name: str, seed: int, figures: dict[str, Any]) -> None:
-    """Print the figures and write them to results/NAME.json."""
+def write_report(name: str, seed: int, figures: dict[str, Any], *, save: bool) -> None:
+    """Print the figures and, where asked to, write them to results/NAME.json."""
     report = {
         "benchmark": name,
         "date": datetime.now(UTC).date().isoformat(),
@@ -30,10 +31,18 @@ def write_report(name: str, seed: int, figures: dict[str, Any]) -> None:
         "seed": seed,
         "figures": figures,
     }
-    RESULTS.mkdir(exist_ok=True)
     text = json.dumps(report, indent=1)
-    (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     print(text)
+    if save:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """The beginning of every benchmark's command line."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--save", action="store_true", help="write the figures to benchmarks/results/ too")
+    return made
 
 
 def _git(*arguments: str) -> str:

@@ -15,7 +15,7 @@ import pytest
 from scipy import sparse
 from typer.testing import CliRunner, Result
 
-from decaf import Config, Dataset, Predictions, console
+from decaf import Config, DataError, Dataset, Predictions, console
 from decaf.cli import app
 from decaf.datasets import LAYOUTS, Items, Part
 
@@ -233,7 +233,7 @@ def expect_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None
         (["convert", "fruit", "fruit/lbl.json"], "is already there"),
         (["metrics", "fruit", "nowhere.npz"], "nowhere.npz"),
         (["metrics", "fruit", "wide.npz"], "wide.npz: is 3 x 4; expected 3 documents x 3 labels"),
-        (["match", "fruit", "-o", "nowhere/match.npz"], "nowhere: there is no such folder"),
+        (["match", "fruit", "-o", "nowhere/match.npz"], "nowhere: is no folder that can be written"),
     ],
 )
 def test_a_mistake_is_one_line(data: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str) -> None:
@@ -308,7 +308,7 @@ def test_texts_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None
     console.show_predictions(["[red]a[/red]", ""], predictions, Items(2, texts=["[b]", "[/c] 50 %"]))
     shown = capsys.readouterr().out.splitlines()
     assert shown[:3] == ["[red]a[/red]", "   2.000  [/c] 50 %", "   1.000  [b]"]
-    assert shown[3:] == ["(empty text)", "  no label shares a token with it"]
+    assert shown[3:] == ["(empty text)", "  no label"]
 
 
 def test_texts_with_colons_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -331,11 +331,10 @@ def test_a_setting_is_shown_as_it_is() -> None:
     assert '"[red]"' in plain(call("settings", "--set", "table.separator=[red]").stdout)
 
 
-def test_a_dataset_of_ready_features_without_test_documents_can_be_inspected_and_matched(
-    data: Path, tmp_path: Path
-) -> None:
+def test_a_dataset_without_test_documents_can_be_inspected_but_not_judged(data: Path, tmp_path: Path) -> None:
     (data / "tst.json").unlink()
     call("convert", data, tmp_path / "sparse", "--to", "sparse")
     assert json.loads(call("inspect", tmp_path / "sparse", "--json").stdout)["test_documents"] == 0
-    call("match", tmp_path / "sparse", "-o", tmp_path / "match.npz")
-    assert sparse.load_npz(tmp_path / "match.npz").shape == (0, 3)
+    with pytest.raises(DataError, match="fruit: has no test documents; make some with decaf split"):
+        call("match", tmp_path / "sparse", "-o", tmp_path / "match.npz")
+    assert not (tmp_path / "match.npz").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from decaf import __version__
 from decaf.errors import DataError, DecafError
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="decaf",
-    help="Which few of a million labels belong to this short text?",
     epilog="Begin with `decaf demo`.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -51,6 +52,21 @@ Layout = Annotated[
         help="raw, sparse, single, csv, jsonl or parquet  [default: raw; sparse without texts]",
     ),
 ]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"decaf {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Which few of a million labels belong to this short text?"""
 
 
 @app.command()
@@ -88,10 +104,10 @@ def train(
         try:
             training.train(dataset, config, seed=seed, device=device, folder=output)
         except KeyboardInterrupt:
-            console.errors.print("\nstopped; run the same command again to go on", markup=False)
+            console.say("stopped; run the same command again to go on")
             raise typer.Exit(130) from None
     if not quiet:
-        console.errors.print(f"wrote {output}; next: decaf evaluate {output} {data}", markup=False)
+        console.say(f"wrote {output}; next: decaf evaluate {output} {data}")
 
 
 @app.command()
@@ -191,7 +207,14 @@ def split(data: Data, output: Output, layout: Layout = None, assignments: Assign
 
     with console.session():
         config = _config(assignments)
-        _save(_load(data, config).split(config.split), output, layout, config)
+        dataset = _load(data, config)
+        parted = dataset.split(config.split)
+        _save(parted, output, layout, config)
+    labels = dataset.labels.count - parted.labels.count
+    documents = dataset.document_count - parted.document_count
+    console.say(
+        f"left out: {labels:,} labels without a document on both sides, {documents:,} documents without a label"
+    )
 
 
 @app.command()
@@ -209,14 +232,16 @@ def match(
     from decaf.predictions import save_scores
     from decaf.scoring import LabelTextScorer
 
-    if not output.parent.is_dir():
-        raise DataError(f"{output.parent}: there is no such folder; make it first")
+    if output.suffix != ".npz" or output.is_dir():
+        raise DataError(f"{output}: expected the name of a file that ends in .npz")
+    if not os.access(output.parent, os.W_OK):
+        raise DataError(f"{output.parent}: is no folder that can be written; choose another")
     with console.session():
         config = _config(assignments)
-        dataset = with_features(_load(data, config), config.features)
+        dataset = with_features(_need_test(_load(data, config)), config.features)
         predictions = LabelTextScorer(dataset.labels.need_features()).top(dataset.test.documents.need_features(), top)
         save_scores(predictions.to_csr(dataset.labels.count), output)
-    console.errors.print(f"wrote {output}; judge it with: decaf metrics {data} {output}", markup=False)
+    console.say(f"wrote {output}; judge it with: decaf metrics {data} {output}")
 
 
 @app.command()
@@ -235,7 +260,7 @@ def metrics(
     from decaf.predictions import Predictions, drop_pairs, load_scores
 
     with console.session():
-        dataset = _load(data, _config(assignments))
+        dataset = _need_test(_load(data, _config(assignments)))
         truth, filters = dataset.test.truth, dataset.test.filters
         scores = drop_pairs(load_scores(predictions, *truth.shape), filters)
         ranked = Predictions.from_csr(scores, top=20)
@@ -289,6 +314,12 @@ def _load(data: str, config: Config) -> Dataset:
     return Dataset.load(data, table=config.table)
 
 
+def _need_test(dataset: Dataset) -> Dataset:
+    if not dataset.test.documents.count:
+        raise DataError(f"{dataset.name}: has no test documents; make some with decaf split")
+    return dataset
+
+
 def _save(dataset: Dataset, output: Path, layout: str | None, config: Config) -> None:
     from decaf import console
     from decaf.features import with_features
@@ -297,7 +328,7 @@ def _save(dataset: Dataset, output: Path, layout: str | None, config: Config) ->
     if layout in ("sparse", "single"):
         dataset = with_features(dataset, config.features)
     dataset.save(output, layout)
-    console.errors.print(f"wrote {output} ({layout}): {dataset}", markup=False)
+    console.say(f"wrote {output} ({layout}): {dataset}")
 
 
 def main() -> None:

@@ -41,9 +41,11 @@ class _Stage:
 
     def __post_init__(self) -> None:
         types = get_type_hints(type(self))
+        stage = next((name for name, cls in _stages().items() if cls is type(self)), type(self).__name__)
         for spec in dataclasses.fields(self):
-            value = _as_type(getattr(self, spec.name), types[spec.name], spec.name)
-            _check_range(value, spec.metadata, spec.name)
+            name = f"{stage}.{spec.name}"
+            value = _as_type(getattr(self, spec.name), types[spec.name], name)
+            _check_range(value, spec.metadata, name)
             object.__setattr__(self, spec.name, value)
 
     @classmethod

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "errors",
     "out",
+    "say",
     "session",
     "show_facts",
     "show_metrics",
@@ -62,20 +64,16 @@ def _bar(title: str, total: int) -> Iterator[Advance]:
     """A bar that appears once the work has taken a moment, and goes when it is done."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     bars = Progress(*columns, console=errors, transient=True)
-    task = bars.add_task(title, total=total)
-    start, shown = time.monotonic(), False
-
-    def advance(amount: int) -> None:
-        nonlocal shown
-        bars.advance(task, amount)
-        if not shown and time.monotonic() - start > _PATIENCE:
-            bars.start()
-            shown = True
-
+    task = bars.add_task(escape(title), total=total)
+    patience = threading.Timer(_PATIENCE, bars.start)
+    patience.daemon = True
+    patience.start()
     try:
-        yield advance
+        yield lambda amount: bars.advance(task, amount)
     finally:
-        if shown:
+        patience.cancel()
+        patience.join()
+        if bars.live.is_started:
             bars.stop()
 
 
@@ -89,14 +87,15 @@ def _lines(title: str, total: int) -> Iterator[Advance]:
         done += amount
         if time.monotonic() - last > _EVERY:
             last = time.monotonic()
-            errors.print(f"{title}: {100 * done / max(total, 1):.0f} %")
+            say(f"{title}: {100 * done / max(total, 1):.0f} %")
 
     yield advance
 
 
 def _table(title: str | None = None, *, header: bool = True) -> Table:
-    heading = None if title is None else f"\n[bold]{title}[/bold]"
-    return Table(title=heading, title_justify="left", show_header=header, box=None, padding=(0, 1, 0, 0))
+    if title is not None:
+        out.print(f"\n[bold]{title}[/bold]")
+    return Table(show_header=header, box=None, padding=(0, 1, 0, 0))
 
 
 def show_statistics(facts: Statistics) -> None:
@@ -128,6 +127,11 @@ def show_statistics(facts: Statistics) -> None:
         cells = (f"{band.labels:,}", f"{band.labels_percent:.1f} %", f"{band.pairs_percent:.1f} %")
         profile.add_row(band.name, *cells, "█" * max(1, round(band.labels_percent / 2.5)))
     out.print(profile)
+
+
+def say(message: str) -> None:
+    """A message to the person at the terminal, in one line however long."""
+    errors.print(message, markup=False, soft_wrap=True)
 
 
 def show_facts(name: str, facts: Mapping[str, object]) -> None:
@@ -164,8 +168,7 @@ def show_metrics(systems: Mapping[str, Mapping[str, float]]) -> None:
 
 def show_quantiles(quantiles: Sequence[Quantile]) -> None:
     """What labels from rare to frequent contribute to P@5."""
-    out.print("\n[bold]contribution to P@5 of labels from rare to frequent[/bold]")
-    table = _table()
+    table = _table("contribution to P@5 of labels from rare to frequent")
     for heading in ("labels", "training documents each", "P@5"):
         table.add_column(heading, justify="right", no_wrap=True)
     for quantile in quantiles:
@@ -173,11 +176,14 @@ def show_quantiles(quantiles: Sequence[Quantile]) -> None:
     out.print(table)
 
 
-def show_predictions(texts: Iterable[str], predictions: Predictions, labels: Items) -> None:
-    """The best labels of each text."""
-    for text, matches in zip(texts, predictions, strict=True):
+def show_predictions(
+    texts: Iterable[str], predictions: Predictions, labels: Items, right: Sequence[Collection[int]] | None = None
+) -> None:
+    """The best labels of each text; where it is known which are right, they are ticked."""
+    for at, (text, matches) in enumerate(zip(texts, predictions, strict=True)):
         out.print(text or "(empty text)", style="bold", markup=False)
         for match in matches:
-            out.print(f"  {match.score:6.3f}  {labels.text(match.label)}", markup=False)
+            tick = "" if right is None else "✓ " if match.label in right[at] else "  "
+            out.print(f"  {match.score:6.3f}  {tick}{labels.text(match.label)}", markup=False, soft_wrap=True)
         if not matches:
-            out.print("  no label shares a token with it", style="dim")
+            out.print("  no label", style="dim")

@@ -15,7 +15,8 @@ _NEW = ("python3-neural-parser", "libsparse-matrix-dev")  # names of no Debian p
 
 _NEXT = """
 [bold]with your own data[/bold]
-  decaf inspect my.csv               a text column and a labels column: docs/datasets.md
+  source .venv/bin/activate          puts decaf on your path
+  decaf inspect my.csv               a text column and a labels column; docs/datasets.md
   decaf split my.csv my-data         training and test documents, 70:30
   decaf match my-data -o match.npz   the same baseline on them
   decaf metrics my-data match.npz    its figures, or those of any other system
@@ -37,8 +38,9 @@ def run_demo() -> None:
     console.show_metrics({"label text": evaluate(predictions, truth, dataset.inverse_propensity, filters)})
     console.show_quantiles(frequency_quantiles(predictions, truth, dataset.frequency, filters))
 
-    console.out.print("\n[bold]packages of the test part, and names of no package[/bold]")
+    console.out.print("\n[bold]packages of the test part (what is right is ticked), and names of no package[/bold]")
     known = range(0, dataset.test.documents.count, 5000)
-    console.show_predictions(map(dataset.test.documents.text, known), predictions.take(known, 5), dataset.labels)
+    right = [truth.indices[truth.indptr[row] : truth.indptr[row + 1]].tolist() for row in known]
+    console.show_predictions(map(dataset.test.documents.text, known), predictions.take(known, 5), dataset.labels, right)
     console.show_predictions(_NEW, scorer.top(features.transform(_NEW), 5), dataset.labels)
-    console.out.print(_NEXT, end="")
+    console.out.print(_NEXT, end="", soft_wrap=True)

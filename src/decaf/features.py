@@ -19,6 +19,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from decaf.config import FeatureSettings
 from decaf.datasets import Dataset, Items
 from decaf.errors import DataError, FeatureError
+from decaf.progress import Advance, progress
 
 __all__ = ["Features", "split_words", "texts_of", "with_features"]
 
@@ -79,7 +80,15 @@ class Features:
     @classmethod
     def learn(cls, documents: Sequence[str], labels: Sequence[str], settings: FeatureSettings) -> Features:
         """Learn pieces, whole words and weights from training documents and labels together."""
+        with progress("learning tokens", 3) as advance:
+            return cls._learn(documents, labels, settings, advance)
+
+    @classmethod
+    def _learn(
+        cls, documents: Sequence[str], labels: Sequence[str], settings: FeatureSettings, advance: Advance
+    ) -> Features:
         texts = [split_words(text) for text in chain(documents, labels)]
+        advance(1)
         words = Counter(word[:_LONGEST] for word in chain.from_iterable(texts))
         if settings.stop_words:
             words = Counter({word: count for word, count in words.items() if word not in _STOP_WORDS})
@@ -87,6 +96,7 @@ class Features:
             raise FeatureError("the texts hold no word to learn from; check which column holds the text")
         tokenizer = _learn_pieces(words, settings)
         whole = _whole_words(words, tokenizer, settings) if settings.words else []
+        advance(1)
         tokens = tokenizer.get_vocab_size() - 1 + len(whole)
         if not tokens:
             raise FeatureError(f"a vocabulary of {settings.vocabulary} has room for no token; allow more")

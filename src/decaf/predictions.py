@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,12 +115,16 @@ def drop_pairs(matrix: sparse.csr_array, pairs: Pairs) -> sparse.csr_array:
 
 def load_scores(path: Path, documents: int, labels: int) -> sparse.csr_array:
     """Read anybody's predictions: a sparse matrix [documents, labels] as scipy.sparse.save_npz writes it."""
+    if not path.is_file():
+        raise DataError(f"{path}: there is no such file")
+    if not zipfile.is_zipfile(path):
+        raise DataError(f"{path}: is no .npz file; expected a sparse matrix as scipy.sparse.save_npz writes it")
     try:
         with path.open("rb") as stream:
             scores = sparse.csr_array(sparse.load_npz(stream))
         scores.check_format(full_check=True)
         scores.sum_duplicates()
-    except (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         advice = "expected a sparse matrix as scipy.sparse.save_npz writes it"
         raise DataError(f"{path}: cannot be read ({error}); {advice}") from error
     if scores.shape != (documents, labels):

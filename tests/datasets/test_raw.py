@@ -64,7 +64,7 @@ def test_byte_order_mark_and_blank_lines_are_passed_over(tmp_path: Path) -> None
 
 def test_the_plain_file_wins_over_the_gzipped_one(tmp_path: Path) -> None:
     write_files(tmp_path, {name: FOLDERS["raw"][name] for name in ("trn.json", "lbl.json")})
-    (tmp_path / "lbl.json.gz").write_bytes(gzip.compress(b"{}"))
+    (tmp_path / "lbl.json.gz").write_bytes(gzip.compress(b"{}", mtime=0))
     assert [path.name for path in raw_files(tmp_path)] == ["trn.json", "lbl.json"]
 
 

@@ -180,9 +180,9 @@ def test_how_a_csv_file_was_saved_does_not_matter(tmp_path: Path, content: bytes
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("docs.csv.gz", gzip.compress(b"text,labels\na,p\n")),
-        ("docs.tsv.gz", gzip.compress(b"text\tlabels\na\tp\n")),
-        ("docs.jsonl.gz", gzip.compress(json_lines({"text": "a", "labels": ["p"]}))),
+        ("docs.csv.gz", gzip.compress(b"text,labels\na,p\n", mtime=0)),
+        ("docs.tsv.gz", gzip.compress(b"text\tlabels\na\tp\n", mtime=0)),
+        ("docs.jsonl.gz", gzip.compress(json_lines({"text": "a", "labels": ["p"]}), mtime=0)),
         ("docs.ndjson", b"\xef\xbb\xbf" + json_lines({"text": "a", "labels": ["p"]})),
     ],
 )

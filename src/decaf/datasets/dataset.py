@@ -133,6 +133,11 @@ class Dataset:
         return "{} training documents, {} test documents, {} labels".format(*(f"{size:,}" for size in sizes))
 
     @property
+    def document_count(self) -> int:
+        """Documents of both parts."""
+        return self.train.documents.count + self.test.documents.count
+
+    @property
     def has_texts(self) -> bool:
         """Whether documents and labels have text."""
         return self.train.documents.texts is not None and self.labels.texts is not None

@@ -37,7 +37,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     """Open a plain or gzipped file for reading, with progress; whatever is wrong with the bytes is a DataError."""
     try:
         with path.open("rb") as file, progress(f"reading {path.name}", path.stat().st_size) as advance:
-            watched = BufferedReader(_Watched(file, advance), 1 << 20)
+            watched = BufferedReader(_Watched(file, advance), 1 << 16)
             stream: Any = gzip.GzipFile(fileobj=watched) if path.suffix == ".gz" else watched
             with stream:
                 yield stream
@@ -121,8 +121,11 @@ def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
     if target.exists() and not replace and (not target.is_dir() or any(target.iterdir())):
         raise DataError(f"{target}: is already there; choose another place or remove it first")
     made = [folder for folder in target.parents if not folder.exists()]  # innermost first
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise DataError(f"{target.parent}: cannot be written ({error.strerror}); choose another place") from error
     try:
         share(aside)
         yield aside

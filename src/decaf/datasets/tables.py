@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
@@ -16,6 +17,7 @@ from decaf.datasets.columns import ItemColumns, TargetColumns, text_of
 from decaf.datasets.files import find_file, read_lines, read_records
 from decaf.datasets.parts import Items, Part, Parts, empty_part, no_pairs
 from decaf.errors import DataError
+from decaf.progress import progress
 
 __all__ = ["TABLE_SUFFIXES", "read_tables", "table_files", "write_tables"]
 
@@ -123,21 +125,21 @@ def _read_documents(path: Path, settings: TableSettings, names: _LabelNames) -> 
     label_column = _column(header, settings.labels, _LABELS, "labels", path)
     id_column = _id_column(header, settings, path)
     columns, targets = ItemColumns(path), TargetColumns(path)
-    unsplit = 0  # cells that look as if they held several labels, but were not split
+    unsplit: Counter[str] = Counter()  # marks in cells that look like several labels, but were not split
     for line, record in records:
         name = str(len(columns.texts)) if id_column is None else _text_cell(record, id_column, path, line)
         columns.add(line, name, _text_cell(record, text_column, path, line), _content_cell(record, path, line))
         cell = record.get(label_column)
         labels = _label_names(cell, settings.separator, path, line)
-        unsplit += isinstance(cell, str) and len(labels) == 1 and any(mark in labels[0] for mark in _SEPARATORS)
+        if isinstance(cell, str) and len(labels) == 1 and settings.separator:
+            unsplit.update(mark for mark in _SEPARATORS if mark in labels[0])
         rows = [names.row(label, path, line) for label in labels]
         weights = _weights(record.get("weights"), path, line)
         targets.add(line, list(dict.fromkeys(rows)) if weights is None else rows, weights)
-    if unsplit > len(columns.texts) / 2:
-        advice = "set table.separator if each cell holds several labels"
-        log.warning(
-            "%s: most %r cells hold no %r but another separator; %s", path, label_column, settings.separator, advice
-        )
+    for mark, count in unsplit.most_common(1):
+        if count > len(columns.texts) / 2:
+            found = (path, label_column, settings.separator, mark, mark)
+            log.warning("%s: most %r cells hold no %r but %r; to part labels there, --set table.separator=%r", *found)
     items = columns.items()
     return items if id_column is not None else replace(items, ids=None), targets
 
@@ -178,29 +180,37 @@ def _weights(cell: object, path: Path, line: int) -> list[Any] | None:
 
 
 def _column(header: Sequence[str], chosen: str, usual: Sequence[str], what: str, path: Path) -> str:
-    """The chosen column, or the first of the usual ones that the table has."""
-    for name in [chosen] if chosen else usual:
-        if name in header:
-            return name
+    """The chosen column, or the first of the usual ones that the table has, in small or capital letters."""
+    if chosen in header:
+        return chosen
+    if not chosen and (found := _usual_column(header, usual)) is not None:
+        return found
     key = {"document text": "table.text", "labels": "table.labels"}.get(what)
     wanted = f"a column {chosen!r}" if chosen else f"a column for the {what} ({', '.join(usual)})"
     advice = f"; name it with --set {key}=COLUMN" if key else ""
     raise DataError(f"{path}: expected {wanted}, found {', '.join(map(repr, header))}{advice}")
 
 
+def _usual_column(header: Sequence[str], usual: Sequence[str]) -> str | None:
+    names = {name.lower(): name for name in reversed(header)}
+    return next((names[name] for name in usual if name in names), None)
+
+
 def _id_column(header: Sequence[str], settings: TableSettings, path: Path) -> str | None:
-    if settings.id:
-        return _column(header, settings.id, (), "id", path)
-    return next((name for name in _ID if name in header), None)
+    return _column(header, settings.id, (), "id", path) if settings.id else _usual_column(header, _ID)
 
 
 def _text_cell(record: dict[str, Any], column: str, path: Path, line: int) -> str:
-    cell = record.get(column)
+    if column not in record:
+        raise DataError.at(
+            path, line, f"expected {column!r}, as in the first row; found {', '.join(map(repr, record))}"
+        )
+    cell = record[column]
     return str(cell) if type(cell) is int else text_of("" if cell is None else cell, repr(column), path, line)
 
 
 def _content_cell(record: dict[str, Any], path: Path, line: int) -> str:
-    return _text_cell(record, "content", path, line)
+    return _text_cell(record, "content", path, line) if "content" in record else ""
 
 
 def _open_table(path: Path) -> tuple[list[str], Iterator[_Record]]:
@@ -297,13 +307,20 @@ def _write_csv(path: Path, cells: dict[str, list[Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(cells)
-        for row in zip(*cells.values(), strict=True):
+        for row in _rows(path, cells):
             writer.writerow([json.dumps(cell, ensure_ascii=False) if isinstance(cell, list) else cell for cell in row])
+
+
+def _rows(path: Path, cells: dict[str, list[Any]]) -> Iterator[tuple[Any, ...]]:
+    with progress(f"writing {path.name}", len(cells["id"])) as advance:
+        for row in zip(*cells.values(), strict=True):
+            yield row
+            advance(1)
 
 
 def _write_jsonl(path: Path, cells: dict[str, list[Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="\n") as stream:
-        for row in zip(*cells.values(), strict=True):
+        for row in _rows(path, cells):
             stream.write(json.dumps(dict(zip(cells, row, strict=True)), ensure_ascii=False) + "\n")
 
 

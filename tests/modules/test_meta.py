@@ -1,0 +1,51 @@
+"""The loss of modules I and II against the textbook's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from decaf.modules.batches import Batches, Rows
+from decaf.modules.meta import MetaTask
+from decaf.networks import FixedBags, TextNetwork
+
+from . import random_rows, truth_of
+
+CPU = torch.device("cpu")
+CLUSTERS = 6
+TRUTH = [[0, 3], [1], [5, 2, 0], [4], [3], [2], [1, 5]]
+
+
+def network() -> TextNetwork:
+    torch.manual_seed(0)
+    texts = FixedBags(random_rows(CLUSTERS, 9, seed=1), CPU)
+    made = TextNetwork(torch.randn(9, 4), texts, 0.0, text=True, refinement="text", learn_table=True)
+    return made.eval()  # the norm of R stands still
+
+
+@pytest.mark.parametrize("size", [3, 7, 2])  # with a padded batch at the end, one batch for all, and a document alone
+def test_the_loss_is_the_mean_cross_entropy_of_documents_and_clusters(size: int) -> None:
+    task = MetaTask(network())
+    documents, truth = Rows.of(random_rows(7, 9, seed=2), CPU), truth_of(TRUTH, CLUSTERS)
+    batches = Batches(documents, Rows.of(truth, CPU), size)
+    order = torch.tensor([3, 0, 6, 1, 5, 2, 4])
+    batches.shuffle(order)
+    logits = task.network(documents.columns, documents.starts, documents.values)[order]
+    targets = torch.as_tensor(truth.toarray())[order]
+    for step in range(batches.steps):
+        part = slice(step * size, (step + 1) * size)
+        expected = binary_cross_entropy_with_logits(logits[part], targets[part])
+        loss = task.loss(batches.batch(torch.tensor([step])))
+        assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
+        wanted = torch.autograd.grad(expected, task.network.table, retain_graph=True)[0]
+        assert torch.allclose(torch.autograd.grad(loss, task.network.table)[0], wanted, atol=1e-6)
+
+
+def test_everything_that_learns_is_in_the_optimizers() -> None:
+    task = MetaTask(network())
+    learned = {id(p) for optimizer in task.optimizers() for group in optimizer.param_groups for p in group["params"]}
+    assert learned == {id(parameter) for parameter in task.network.parameters()}
+    task.network.table.requires_grad_(False)
+    learned = {id(p) for optimizer in task.optimizers() for group in optimizer.param_groups for p in group["params"]}
+    assert id(task.network.table) not in learned
