@@ -32,6 +32,8 @@ VARIANTS: dict[str, tuple[list[str], str]] = {
     "z2": ([*ONE, "model.text=false"], "-2.4, -3.5"),
     "fixed-embeddings": ([*ONE, "tokens.learned=false", "model.lite=true"], "-6.0, -5.4"),
     "small-fan-out": ([*ONE, "shortlister.clusters=2048"], "-2.1, -1.8"),
+    "neighbours": ([*ONE, "shortlister.kind=neighbours"], "-1.7, -1.3"),
+    "tree": ([*ONE, "shortlister.kind=tree"], "-6.3, -6.0"),
     "forced-positives": ([*ONE, "ranker.forced=true"], ""),
 }
 SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@20")

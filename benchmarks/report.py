@@ -21,7 +21,7 @@ def write_report(name: str, seed: int, figures: dict[str, Any], *, save: bool) -
     report = {
         "benchmark": name,
         "date": datetime.now(UTC).date().isoformat(),
-        "commit": _git("rev-parse", "--short", "HEAD") + ("+changes" if _git("status", "--porcelain", "src") else ""),
+        "commit": _commit(),
         "machine": {
             "processor": _processor(),
             "cores": os.cpu_count(),
@@ -43,6 +43,13 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--save", action="store_true", help="write the figures to benchmarks/results/ too")
     return made
+
+
+def _commit() -> str:
+    """The commit measured; a copy without its history is told by GIT_COMMIT."""
+    if commit := _git("rev-parse", "--short", "HEAD"):
+        return commit + ("+changes" if _git("status", "--porcelain", "src") else "")
+    return os.environ.get("GIT_COMMIT", "not known")
 
 
 def _git(*arguments: str) -> str:

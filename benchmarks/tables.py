@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks.report import RESULTS
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
+PAPER = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@20", "shortlist_recall")
 MATCH = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@20", "C@20")
 
 
@@ -108,10 +109,29 @@ def reading() -> str:
     )
 
 
+def paper() -> str:
+    """The paper's recipe and its variants."""
+    sections = ["## The paper's recipe"]
+    for file in sorted(RESULTS.glob("paper-*.json")):
+        report = load(file.stem)
+        figures = report["figures"]
+        rows = [
+            (name, *(f"{of[key]:.2f}" for key in PAPER), f"{of['training_seconds']} s", of["beam"], of["paper"] or "")
+            for name, of in figures["variants"].items()
+        ]
+        heading = ("variant", *PAPER, "training", "beam", "the paper: P@1, PSP@1 against DECAF")
+        sections += [
+            f"{figures['dataset']}, trained on one {figures['device']}, test documents, the filter applied.",
+            origin(report, f"python -m benchmarks.paper {figures['dataset']}"),
+            table(heading, rows),
+        ]
+    return "\n\n".join(sections)
+
+
 def main() -> None:
     """Write the page."""
     head = "# Performance\n\nWritten by `python -m benchmarks.tables` from `benchmarks/results/`; not typed by hand."
-    page = "\n\n".join([head, features(), label_text(), metrics(), reading()])
+    page = "\n\n".join([head, paper(), features(), label_text(), metrics(), reading()])
     PAGE.write_text(page + "\n", encoding="utf-8")
 
 

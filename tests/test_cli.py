@@ -26,7 +26,10 @@ TRAIN = [("red apple pie", [0]), ("green pear tree", [1]), ("blue plum jam", [2]
 TEST = [("apple", [0]), ("pear jam", [1]), ("zzz", [2])]
 VERBS = {
     "demo": ["--no-serve"],
-    "inspect": ["DATA", "--set", "--json"],
+    "train": ["DATA", "--output", "-o", "--recipe", "--device", "--seed", "--set", "--quiet", "-q"],
+    "evaluate": ["MODEL", "DATA", "--device", "--json"],
+    "predict": ["MODEL", "TEXT", "--top", "--input", "--device", "--json"],
+    "inspect": ["PATH", "--set", "--json"],
     "convert": ["DATA", "OUT", "--to", "--set"],
     "split": ["DATA", "OUT", "--to", "--set"],
     "match": ["DATA", "--output", "-o", "--top", "--set"],

@@ -105,6 +105,13 @@ def test_rows_are_compared_by_direction_not_by_length() -> None:
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_lengths_change_nothing(form: type) -> None:
+    vectors = normal(60, 8)
+    lengths = (2.0 ** np.random.default_rng(1).integers(-6, 7, size=(60, 1))).astype(np.float32)
+    assert np.array_equal(clusters(form(vectors * lengths), 8), clusters(form(vectors), 8))
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
 def test_clusters_are_much_closer_than_chance(form: type) -> None:
     vectors, _ = groups(8, 12)
     found = clusters(form(vectors), 8)

@@ -333,6 +333,8 @@ def _save(dataset: Dataset, output: Path, layout: str | None, config: Config) ->
 
 def main() -> None:
     """Run a verb; what goes wrong on purpose is one line, not a traceback."""
+    # Threads that wait without spinning: on a shared machine a spinning one keeps the other from its work.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -31,8 +31,9 @@ def _setting(
     *,
     low: float | None = None,
     high: float | None = None,
+    choices: tuple[str, ...] | None = None,
 ) -> Any:  # noqa: ANN401 - so that `name: int = _setting(...)` type-checks
-    return field(default=default, metadata={"help": help_text, "low": low, "high": high})
+    return field(default=default, metadata={"help": help_text, "low": low, "high": high, "choices": choices})
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,9 @@ class TokenSettings(_Stage):
 class ShortlisterSettings(_Stage):
     """Module II: which clusters of labels a document should look into."""
 
+    kind: str = _setting(
+        "clusters", "clusters, or the paper's rivals: neighbours, tree", choices=("clusters", "neighbours", "tree")
+    )
     clusters: int = _setting(0, "number K of clusters, a power of two; 0: about four labels in each", low=0)
     beam: int = _setting(0, "clusters B that a document looks into; 0: by size, enough for 85 % recall", low=0)
     epochs: int = _setting(10, "passes over the documents", low=0)
@@ -225,7 +229,9 @@ def _from_text(text: str, kind: type, name: str) -> Any:  # noqa: ANN401 - JSON 
 
 
 def _check_range(value: Any, rules: Mapping[str, Any], name: str) -> None:  # noqa: ANN401 - JSON values
-    low, high = rules["low"], rules["high"]
+    low, high, choices = rules["low"], rules["high"], rules["choices"]
+    if choices is not None and value not in choices:
+        raise ConfigError(f"{name!r} must be one of {', '.join(choices)}, not {value!r}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{name!r} must be finite, not {value!r}")
     if low is not None and value < low:

@@ -51,7 +51,7 @@ class Model:
                 json.dumps({"words": list(features.words), "idf": features.idf.tolist()}), encoding="utf-8"
             )
         for number, instance in enumerate(self.instances):
-            arrays = {name: tensor.contiguous().cpu() for name, tensor in instance.tensors().items()}
+            arrays = {name: tensor.contiguous().cpu().clone() for name, tensor in instance.tensors().items()}
             writers[f"instance-{number}.safetensors"] = lambda path, arrays=arrays: save_file(arrays, path)  # type: ignore[misc]
         digests = {}
         for name, write in writers.items():

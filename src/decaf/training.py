@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +28,8 @@ from decaf.modules.problem import Problem
 from decaf.modules.ranker import learn_ranker
 from decaf.modules.shortlister import Shortlist, learn_shortlister
 from decaf.modules.tokens import learn_tokens
-from decaf.networks import FrozenEncoder, Instance, Shortlister
+from decaf.networks import Instance
+from decaf.plots import plot_run
 
 __all__ = ["RECIPES", "choose_device", "memory_needed", "recipe", "train"]
 
@@ -90,6 +92,7 @@ def train(
     if isinstance(keeper, Checkpoint) and folder is not None:
         model.save(folder)
         keeper.finish()
+        plot_run(Path(folder))
     return model
 
 
@@ -136,19 +139,13 @@ def _learn_instance(
     seed = seed + 1000 * number
 
     def shortlist() -> dict[str, Tensor]:
-        made = learn_shortlister(f"module II{part}", problem, table, config, seed=seed, keeper=keeper)
-        encoder = {f"encoder.{key}": tensor for key, tensor in made.shortlister.encoder._asdict().items()}
-        own = {key: getattr(made.shortlister, key) for key in ("weights", "bias", "members")}
-        return {**encoder, **own, "cluster": made.cluster, "table": made.table, "clusters": made.clusters}
+        return learn_shortlister(f"module II{part}", problem, table, config, seed=seed, keeper=keeper).tensors()
 
-    kept = keeper.result(f"module II{part}", shortlist)
-    encoder = FrozenEncoder(*(kept[f"encoder.{key}"] for key in FrozenEncoder._fields))
-    shortlister = Shortlister(encoder, kept["weights"], kept["bias"], kept["members"])
-    found = Shortlist(shortlister, kept["cluster"], kept["table"], kept["clusters"])
+    found = Shortlist.of(keeper.result(f"module II{part}", shortlist))
 
     def rank() -> dict[str, Tensor]:
         ranker = learn_ranker(f"module IV{part}", problem, found, config, seed=seed, keeper=keeper)
-        return Instance(shortlister, ranker, found.clusters.shape[1]).tensors()
+        return Instance(found.shortlister, ranker, found.clusters.shape[1]).tensors()
 
     return Instance.of(keeper.result(f"module IV{part}", rank))
 
@@ -196,4 +193,5 @@ def _finished(folder: Path, run: str) -> Model:
     if read_header(folder).get("run") != run:
         raise TrainingError(f"{folder}: holds a model of other data or settings; choose another folder")
     log.info("%s: is trained already", folder)
+    shutil.rmtree(folder / "checkpoint", ignore_errors=True)  # left by a run that was killed at its very end
     return Model.load(folder)

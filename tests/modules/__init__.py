@@ -12,14 +12,12 @@ from decaf import Config, Dataset
 from decaf.datasets import Items, Part
 from decaf.datasets.parts import no_pairs
 
-QUICK = Config().with_settings(
-    ["model.dim=16", "ensemble.instances=1"]
-    + [
-        f"{stage}.{key}"
-        for stage in ("tokens", "shortlister", "ranker")
-        for key in ("epochs=5", "batch=32", "rate=0.05", "dropout=0.2")
-    ]
-)
+QUICK_SETTINGS = ["model.dim=16", "ensemble.instances=1"] + [
+    f"{stage}.{setting}"
+    for stage in ("tokens", "shortlister", "ranker")
+    for setting in ("epochs=5", "batch=32", "rate=0.05", "dropout=0.2")
+]
+QUICK = Config().with_settings(QUICK_SETTINGS)
 
 
 def truth_of(rows: Sequence[Sequence[int]], labels: int) -> sparse.csr_array:
@@ -73,6 +71,6 @@ def random_rows(rows: int, columns: int, *, seed: int, most: int = 6, least: int
     rng = np.random.default_rng(seed)
     dense = np.zeros((rows, columns), dtype=np.float32)
     for row in dense:
-        at = rng.choice(columns, size=rng.integers(least, most + 1), replace=False)
+        at = rng.choice(columns, size=rng.integers(least, min(most, columns) + 1), replace=False)
         row[at] = rng.random(len(at)) + 0.1
     return sparse.csr_array(dense)

@@ -113,6 +113,20 @@ def test_a_stopped_run_goes_on_to_the_same_bits(make: type[MetaTask], stop_after
     assert [note["epoch"] for note in keeper.notes] == [1, 2, 3, 4]
 
 
+def test_every_epoch_has_all_documents_in_an_order_of_its_own() -> None:
+    seen: list[int] = []
+
+    class Watched(MetaTask):
+        def loss(self, batch: Batch) -> Tensor:
+            seen.extend(batch.numbers[: int(batch.count)].tolist())
+            return super().loss(batch)
+
+    learn(Watched(network()))
+    epochs = [tuple(seen[start : start + DOCUMENTS]) for start in range(0, len(seen), DOCUMENTS)]
+    assert len(epochs) == len(set(epochs)) == SCHEDULE.epochs
+    assert all(sorted(epoch) == list(range(DOCUMENTS)) for epoch in epochs)
+
+
 def test_a_finished_module_learns_no_more() -> None:
     keeper = Memory()
     first = learn(meta_task(), keeper=keeper)
@@ -215,7 +229,7 @@ def test_adam_by_rows_is_sparse_adam_step_by_step(shape: tuple[int, int]) -> Non
         theirs.grad = torch.sparse_coo_tensor(touched[None], gradient[touched], shape, check_invariants=True)
         rated(by_rows, rate).step()
         rated(reference, rate).step()
-        assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-7), step
+        assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6), step
 
 
 def test_adam_by_rows_moves_single_numbers_too_and_passes_over_what_has_no_gradient() -> None:
@@ -223,7 +237,7 @@ def test_adam_by_rows_moves_single_numbers_too_and_passes_over_what_has_no_gradi
     optimizer = rated(RowAdam([bias, idle]), 0.1)
     bias.grad = torch.tensor([1.0, 0.0, -2.0, 0.0])
     optimizer.step()
-    assert bias.tolist() == pytest.approx([-0.1, 0, 0.1, 0])
+    assert bias.tolist() == pytest.approx([-0.1, 0, 0.1, 0], rel=1e-4)
     assert idle.tolist() == [1] * 4
 
 

@@ -73,10 +73,20 @@ def test_the_layer_mixes_components_the_right_way_round() -> None:
     assert block(torch.tensor([[0.0, 2.0]])).tolist() == [pytest.approx([1.0, 1.0])]
 
 
-def test_dropout_of_a_block_is_on_in_training_alone() -> None:
-    block, bags = trained_block(8, dropout=0.5), torch.randn(4, 8)
-    assert torch.equal(block.eval()(bags), block(bags))
-    assert not torch.equal(block.train()(bags), block(bags))
+def test_dropout_of_a_block_drops_its_positive_part_in_training_alone() -> None:
+    torch.manual_seed(2)
+    block, bags = Block(8, 0.5), torch.full((40, 8), 2.0)
+    assert {round(value, 4) for value in block.eval()(bags).flatten().tolist()} == {2.0}
+    # Half the bag, and behind the new layer none or twice the other half.
+    assert {round(value, 4) for value in block.train()(bags).flatten().tolist()} == {1.0, 3.0}
+
+
+def test_dropout_of_an_encoder_drops_components_of_its_vectors_too() -> None:
+    torch.manual_seed(2)
+    encoder = DocumentEncoder(8, 0.5)
+    documents = (torch.zeros(40, dtype=torch.int64), torch.arange(40), torch.ones(40), torch.full((1, 8), 2.0))
+    assert {round(value, 4) for value in encoder.eval()(*documents).flatten().tolist()} == {2.0}
+    assert {round(value, 4) for value in encoder.train()(*documents).flatten().tolist()} == {0.0, 2.0, 6.0}
 
 
 def test_gradients_of_a_block_are_those_of_finite_differences() -> None:
@@ -138,7 +148,7 @@ def test_fixed_bags_are_a_dense_product_forward_and_backward() -> None:
 
 @pytest.mark.parametrize("dim", [6, 24, 54])
 def test_token_embeddings_begin_uniform_within_the_kaiming_bound(dim: int) -> None:
-    table = token_table(500, dim, torch.Generator().manual_seed(3))
+    table = token_table(500, dim, torch.Generator().manual_seed(3)).detach()
     bound = math.sqrt(6 / dim)
     assert table.shape == (500, dim)
     assert float(table.abs().max()) <= bound

@@ -102,7 +102,7 @@ class Checkpoint:
         return self._folder / f"{name.replace(' ', '-').replace(',', '')}.{state}.safetensors"
 
     def _save(self, path: Path, tensors: dict[str, Tensor]) -> None:
-        whole = {key: tensor.detach().contiguous().cpu() for key, tensor in tensors.items()}
+        whole = {key: tensor.detach().contiguous().cpu().clone() for key, tensor in tensors.items()}
         self._write(path, lambda aside: save_file(whole, aside))
 
     def _write(self, path: Path, write: Callable[[Path], Any]) -> None:

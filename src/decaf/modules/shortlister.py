@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from decaf.clusters import balanced_clusters
 from decaf.config import Config
@@ -15,15 +18,17 @@ from decaf.modules.batches import Rows
 from decaf.modules.loop import Keeper, Schedule, fit, seeded
 from decaf.modules.meta import MetaTask
 from decaf.modules.problem import MetaLabels, Problem, label_sums
-from decaf.networks import FixedBags, Shortlister, TextNetwork
+from decaf.networks import FixedBags, FrozenEncoder, Level, Shortlister, TextNetwork
 
 __all__ = ["Shortlist", "learn_shortlister", "retrieve"]
 
 _DOCUMENTS = 4096  # retrieved at a time
 _RECALL = 0.85  # of the training pairs that the beam must reach
+_FAN_OUT = 5  # bits: children of a node in a tree
 
 
-class Shortlist(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Shortlist:
     """A shortlister, the cluster of each label, and which clusters the training documents look into."""
 
     shortlister: Shortlister
@@ -31,15 +36,44 @@ class Shortlist(NamedTuple):
     table: Tensor  # token embeddings as fine-tuned, [tokens, dim]
     clusters: Tensor  # [documents, beam], best first
 
+    def tensors(self) -> dict[str, Tensor]:
+        """All arrays by name."""
+        own = {f"shortlister.{name}": tensor for name, tensor in self.shortlister.tensors().items()}
+        return own | {"cluster": self.cluster, "table": self.table, "clusters": self.clusters}
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Shortlist:
+        """The shortlist made of these arrays."""
+        own = {name.removeprefix("shortlister."): tensor for name, tensor in tensors.items() if "." in name}
+        return cls(Shortlister.of(own), tensors["cluster"], tensors["table"], tensors["clusters"])
+
 
 def learn_shortlister(
     name: str, problem: Problem, table: Tensor, config: Config, *, seed: int, keeper: Keeper
 ) -> Shortlist:
-    """Cluster, learn, and retrieve the shortlist of every training document."""
+    """Learn to name clusters, and retrieve the shortlist of every training document."""
+    settings = config.shortlister
+    beam = settings.beam or max(16, min(200, settings.clusters * 200 >> 15))
+    if settings.kind == "neighbours":
+        made = _neighbours(problem, table)
+        beam *= -(-len(problem.kept) // settings.clusters)  # as many labels as that many clusters hold
+    elif settings.kind == "tree":
+        made = _tree(name, problem, table, config, seed=seed, keeper=keeper)
+    else:
+        made = _clusters(name, problem, table, config, seed=seed, keeper=keeper)
+    shortlister, cluster, table = made
+    clusters, recall = _reach(shortlister, problem, cluster, beam, fixed=bool(settings.beam))
+    keeper.note(module=name, beam=clusters.shape[1], recall=round(100 * recall, 2))
+    return Shortlist(shortlister, cluster, table, clusters)
+
+
+_Learned = tuple[Shortlister, Tensor, Tensor]  # the shortlister, the cluster of each label, token embeddings
+
+
+def _clusters(name: str, problem: Problem, table: Tensor, config: Config, *, seed: int, keeper: Keeper) -> _Learned:
+    """The paper's own: one classifier for each of K clusters, text and refinement; everything is fine-tuned."""
     settings, model, device = config.shortlister, config.model, table.device
-    rng = np.random.default_rng([seed, 2])
-    embedded = problem.documents @ table.cpu().numpy()
-    cluster = balanced_clusters(label_sums(problem, embedded), settings.clusters, rng=rng, device=device)
+    cluster = _cluster_labels(problem, table, settings.clusters, seed)
     meta = MetaLabels.of(problem, cluster, settings.clusters)
     start = None if not model.refinement else "text" if model.text else "random"
     with seeded(seed, name, device=device):
@@ -51,14 +85,63 @@ def learn_shortlister(
             refinement=start,
             learn_table=not model.lite,
         )
+    _fit(name, network, problem, meta, config, seed=seed, keeper=keeper)
+    shortlister = Shortlister(*network.frozen(), torch.as_tensor(meta.members).to(device))
+    return shortlister, torch.as_tensor(cluster).to(device), network.table.detach()
+
+
+def _neighbours(problem: Problem, table: Tensor) -> _Learned:
+    """The labels whose documents are most like this one: what HNSW looks for, found by an exact search."""
+    device, (labels, dim) = table.device, (len(problem.kept), table.shape[1])
+    nothing = torch.zeros(dim, dim, device=device)
+    encoder = FrozenEncoder(table, torch.ones(dim, device=device), nothing, torch.zeros(dim, device=device))
+    vectors = normalize(torch.as_tensor(problem.documents @ table.cpu().numpy()).relu(), dim=1).numpy()
+    centres = normalize(torch.as_tensor(label_sums(problem, vectors)), dim=1).to(device)
+    each = torch.arange(labels, device=device)
+    return Shortlister(encoder, centres, torch.zeros(labels, device=device), each[:, None]), each, table
+
+
+def _tree(name: str, problem: Problem, table: Tensor, config: Config, *, seed: int, keeper: Keeper) -> _Learned:
+    """A tree of small fan-out over fixed document vectors: classifiers on every level, the best nodes followed down."""
+    settings, device = config.shortlister, table.device
+    cluster = _cluster_labels(problem, table, settings.clusters, seed)
+    depth = settings.clusters.bit_length() - 1
+    levels: list[Level] = []
+    for bits in [*range(_FAN_OUT, depth, _FAN_OUT), depth]:
+        meta = MetaLabels.of(problem, cluster >> (depth - bits), 1 << bits)
+        title = f"{name}, level {len(levels) + 1}"
+        with seeded(seed, title, device=device):
+            network = TextNetwork(
+                table,
+                FixedBags(meta.texts, device),
+                settings.dropout,
+                text=False,
+                refinement="random",
+                learn_table=False,
+            )
+        network.documents.requires_grad_(False)
+        _fit(title, network, problem, meta, config, seed=seed, keeper=keeper)
+        encoder, weights, bias = network.frozen()
+        levels.append(Level(weights, bias))
+    members = torch.as_tensor(meta.members).to(device)
+    shortlister = Shortlister(encoder, *levels[-1], members, tuple(levels[:-1]))
+    return shortlister, torch.as_tensor(cluster).to(device), table
+
+
+def _cluster_labels(problem: Problem, table: Tensor, count: int, seed: int) -> NDArray[np.int64]:
+    """Labels clustered by the bag embeddings of their documents."""
+    embedded = problem.documents @ table.cpu().numpy()
+    rng = np.random.default_rng([seed, 2])
+    return balanced_clusters(label_sums(problem, embedded), count, rng=rng, device=table.device)
+
+
+def _fit(
+    name: str, network: TextNetwork, problem: Problem, meta: MetaLabels, config: Config, *, seed: int, keeper: Keeper
+) -> None:
+    settings, device = config.shortlister, network.table.device
     schedule = Schedule(settings.epochs, settings.batch, settings.rate, (settings.epochs // 2,))
     documents, positives = Rows.of(problem.documents, device), Rows.of(meta.truth, device)
     fit(name, MetaTask(network), documents, positives, schedule, seed=seed, keeper=keeper)
-    shortlister = Shortlister(*network.frozen(), torch.as_tensor(meta.members).to(device))
-    labels_cluster = torch.as_tensor(cluster).to(device)
-    clusters, recall = _beam(shortlister, problem, labels_cluster, settings.beam)
-    keeper.note(module=name, beam=clusters.shape[1], recall=round(100 * recall, 2))
-    return Shortlist(shortlister, labels_cluster, network.table.detach(), clusters)
 
 
 def retrieve(shortlister: Shortlister, documents: sparse.csr_array, beam: int) -> Tensor:
@@ -71,10 +154,11 @@ def retrieve(shortlister: Shortlister, documents: sparse.csr_array, beam: int) -
     return torch.cat(found)
 
 
-def _beam(shortlister: Shortlister, problem: Problem, cluster: Tensor, beam: int) -> tuple[Tensor, float]:
-    """The shortlists of the training documents, doubled in length until they hold 85 % of the pairs."""
+def _reach(
+    shortlister: Shortlister, problem: Problem, cluster: Tensor, beam: int, *, fixed: bool
+) -> tuple[Tensor, float]:
+    """The shortlists of the training documents and their recall; unless fixed, doubled until they reach 85 %."""
     count = len(shortlister.bias)
-    fixed, beam = bool(beam), beam or max(16, min(200, count * 200 >> 15))
     pairs = problem.truth.tocoo()
     rows = torch.as_tensor(pairs.row.astype(np.int64)).to(cluster.device)
     wanted = cluster[torch.as_tensor(pairs.col.astype(np.int64)).to(cluster.device)].int()
@@ -86,5 +170,7 @@ def _beam(shortlister: Shortlister, problem: Problem, cluster: Tensor, beam: int
         ]
         recall = float(torch.stack(hits).sum()) / len(rows)
         if fixed or recall > _RECALL or beam >= count:
+            return clusters, recall
+        if clusters.shape[1] < beam:  # a tree has no more to give
             return clusters, recall
         beam = min(2 * beam, count)

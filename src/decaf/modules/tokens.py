@@ -7,6 +7,7 @@ import torch
 from scipy import sparse
 from scipy.sparse.linalg import svds
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from decaf.clusters import balanced_clusters
 from decaf.config import Config
@@ -39,10 +40,10 @@ def learn_tokens(problem: Problem, config: Config, *, seed: int, device: torch.d
 
 
 def _fixed_tokens(problem: Problem, dim: int, seed: int) -> Tensor:
-    """Embeddings made from the texts alone: the directions in which they vary most, of unit length on average."""
+    """Embeddings made from the texts alone: where each token lies among the directions of most variance."""
     texts = sparse.csr_array(sparse.vstack([problem.documents, problem.labels]))
     rank = min(dim, min(texts.shape) - 1)
     _, sizes, directions = svds(texts.astype(np.float64), k=rank, rng=np.random.default_rng(seed))
     table = np.zeros((texts.shape[1], dim), dtype=np.float32)
     table[:, :rank] = directions.T * np.sqrt(sizes)
-    return torch.as_tensor(table / max(float(np.linalg.norm(table, axis=1).mean()), 1e-12))
+    return normalize(torch.as_tensor(table), dim=1)

@@ -2,7 +2,7 @@
 
 from decaf.networks.classifier import Classifier
 from decaf.networks.encoder import Block, DocumentEncoder, FixedBags, FrozenEncoder, token_table
-from decaf.networks.instance import Instance, Ranker, Shortlister
+from decaf.networks.instance import Instance, Level, Ranker, Shortlister
 from decaf.networks.network import TextNetwork
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "FixedBags",
     "FrozenEncoder",
     "Instance",
+    "Level",
     "Ranker",
     "Shortlister",
     "TextNetwork",

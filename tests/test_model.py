@@ -1,0 +1,278 @@
+"""The model folder: what is in it, that it reads back, and that damage of any kind is told by name."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from modules import QUICK, topics
+from safetensors.torch import load_file
+
+import decaf
+from decaf import Model, ModelError, Predictor
+from decaf import model as model_module
+from decaf.errors import DecafError
+from decaf.model import FORMAT
+
+FILES = ["features.json", "instance-0.safetensors", "instance-1.safetensors", "labels.arrow", "tokenizer.json"]
+TEXTS = list(topics(labels=8, train=40, test=16).test.documents.texts or [])
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    config = QUICK.with_settings(["ensemble.instances=2", "model.dim=8"])
+    return decaf.train(topics(labels=8, train=40, test=16, spare=[3]), config, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def saved(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    model.save(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(saved: Path, tmp_path: Path) -> Path:
+    """A copy to spoil."""
+    return Path(shutil.copytree(saved, tmp_path / "model"))
+
+
+def edit(folder: Path, **changes: object) -> None:
+    content = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+    (folder / "model.json").write_text(json.dumps(content | changes), encoding="utf-8")
+
+
+def header(folder: Path) -> dict[str, object]:
+    return dict(json.loads((folder / "model.json").read_text(encoding="utf-8")))
+
+
+def assert_same_answers(left: Model, right: Model) -> None:
+    found, expected = (Predictor(model).predict(TEXTS, top=8) for model in (left, right))
+    assert np.array_equal(found.ids, expected.ids)
+    assert np.array_equal(found.scores, expected.scores)
+
+
+def test_a_model_reads_back_as_it_was(model: Model, saved: Path) -> None:
+    again = Model.load(saved)
+    assert_same_answers(model, again)
+    assert again.config == model.config
+    assert again.about == model.about
+    assert again.facts() == model.facts()
+    assert again.kept.tolist() == model.kept.tolist() == [0, 1, 2, 4, 5, 6, 7]
+    assert [again.labels.id(row) for row in range(8)] == [f"L{row}" for row in range(8)]
+    assert [again.labels.text(row) for row in range(8)] == list(model.labels.texts or [])
+
+
+def test_a_model_that_was_read_can_be_written_again(model: Model, saved: Path, tmp_path: Path) -> None:
+    Model.load(saved).save(tmp_path / "again")
+    assert_same_answers(model, Model.load(tmp_path / "again"))
+    assert header(tmp_path / "again")["files"] == header(saved)["files"]
+
+
+def test_a_model_can_be_written_over_itself(model: Model, folder: Path) -> None:
+    Model.load(folder).save(folder)
+    assert_same_answers(model, Model.load(folder))
+
+
+def test_the_files_are_listed_with_their_checksums(saved: Path) -> None:
+    assert sorted(path.name for path in saved.iterdir()) == sorted([*FILES, "model.json"])
+    content = header(saved)
+    assert content["format"] == FORMAT
+    assert content["files"] == {name: hashlib.sha256((saved / name).read_bytes()).hexdigest() for name in FILES}
+    settings = ["ensemble.instances=2", "model.dim=8", "shortlister.clusters=2"]  # as filled in for seven labels
+    assert content["config"] == QUICK.with_settings(settings).to_json()
+
+
+def test_no_file_is_a_pickle(saved: Path) -> None:
+    for path in saved.iterdir():
+        data = path.read_bytes()
+        assert not data.startswith((b"\x80", b"PK")), path.name  # pickle, and the zip that torch.save writes
+        if path.suffix == ".json":
+            json.loads(data)
+        elif path.suffix == ".arrow":
+            assert data.startswith(b"ARROW1")
+        else:
+            assert path.suffix == ".safetensors"
+            assert load_file(path)
+
+
+def test_nothing_in_the_package_reads_pickles() -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for path in Path(decaf.__file__).parent.rglob("*.py"))
+    assert not any(word in sources for word in ("import pickle", "torch.load(", "torch.save(", "allow_pickle=True"))
+
+
+def test_files_can_be_read_by_everybody_who_may(saved: Path) -> None:
+    (saved.parent / "plain").write_text("", encoding="utf-8")
+    usual = (saved.parent / "plain").stat().st_mode
+    assert {path.stat().st_mode for path in saved.iterdir()} == {usual}
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("place", [0.0, 0.3, 0.99])
+def test_one_flipped_bit_is_told(folder: Path, name: str, place: float) -> None:
+    data = bytearray((folder / name).read_bytes())
+    data[int(place * len(data))] ^= 1
+    (folder / name).write_bytes(data)
+    with pytest.raises(ModelError, match=rf"{name}: is damaged \(checksum\); train again or restore it"):
+        Model.load(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("left", [0, -1])
+def test_a_file_that_is_cut_short_is_told(folder: Path, name: str, left: int) -> None:
+    (folder / name).write_bytes((folder / name).read_bytes()[:left])
+    with pytest.raises(ModelError, match=f"{name}: is damaged"):
+        Model.load(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_missing_file_is_told(folder: Path, name: str, verify: bool) -> None:
+    (folder / name).unlink()
+    with pytest.raises(ModelError, match=f"{name}: is missing; train again or restore it"):
+        Model.load(folder, verify=verify)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_an_empty_file_is_told_even_where_checksums_are_not_looked_at(folder: Path, name: str) -> None:
+    (folder / name).write_bytes(b"")
+    with pytest.raises(ModelError, match=str(folder)):
+        Model.load(folder, verify=False)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"{}", b'{"format": 1}', b"[" * 9999])
+def test_a_damaged_header_is_told(folder: Path, content: bytes) -> None:
+    (folder / "model.json").write_bytes(content)
+    with pytest.raises(ModelError, match=r"model\.json: is damaged"):
+        Model.load(folder)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_flipped_bit_in_the_header_is_told_or_does_no_harm(saved: Path, place: float, bit: int) -> None:
+    data = bytearray((saved / "model.json").read_bytes())
+    data[int(place * len(data))] ^= 1 << bit
+    copy = saved.parent / "spoiled"
+    if not copy.exists():
+        shutil.copytree(saved, copy)
+    (copy / "model.json").write_bytes(data)
+    try:
+        found = Model.load(copy, verify=False)
+    except ModelError as error:
+        assert str(copy) in str(error)  # noqa: PT017 - it may also be read
+    else:
+        assert len(found.instances) == 2
+
+
+def test_a_newer_format_is_told(folder: Path) -> None:
+    edit(folder, format=FORMAT + 1)
+    with pytest.raises(ModelError, match=rf"model\.json: has format {FORMAT + 1} and this decaf reads up to {FORMAT}"):
+        Model.load(folder)
+
+
+@pytest.mark.parametrize("version", ["1", None, 1.5])
+def test_a_format_that_is_no_number_is_told(folder: Path, version: object) -> None:
+    edit(folder, format=version)
+    with pytest.raises(ModelError, match=r"model\.json: has format"):
+        Model.load(folder)
+
+
+@pytest.mark.parametrize("config", [{"model": {"colour": 3}}, {"paint": {}}, {"model": {"dim": "wide"}}])
+def test_settings_that_this_version_does_not_know_are_told(folder: Path, config: object) -> None:
+    edit(folder, config=config)
+    with pytest.raises(ModelError, match=r"model\.json: .*this decaf does not know the model's settings"):
+        Model.load(folder)
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/hostname", "sub/x", "..", "."])
+def test_a_file_outside_the_folder_is_not_read(folder: Path, name: str) -> None:
+    (folder.parent / "x").write_text("secret", encoding="utf-8")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "x").write_text("secret", encoding="utf-8")
+    digest = hashlib.sha256(b"secret").hexdigest()
+    edit(folder, files={**dict(header(folder)["files"]), name: digest})  # type: ignore[call-overload]
+    for verify in (True, False):
+        with pytest.raises(ModelError, match=r"is missing"):
+            Model.load(folder, verify=verify)
+
+
+@pytest.mark.parametrize("files", [[], "x", {"labels.arrow": 3}, None])
+def test_a_list_of_files_that_is_none_is_told(folder: Path, files: object) -> None:
+    edit(folder, files=files)
+    with pytest.raises(ModelError, match=r"model\.json: is damaged \(files\)"):
+        Model.load(folder)
+
+
+def test_no_instance_is_told(folder: Path) -> None:
+    files = {name: digest for name, digest in dict(header(folder)["files"]).items() if "instance" not in name}  # type: ignore[call-overload]
+    edit(folder, files=files)
+    with pytest.raises(ModelError, match="holds no instance"):
+        Model.load(folder)
+
+
+def test_checksums_are_not_looked_at_when_told_so(model: Model, folder: Path) -> None:
+    edit(folder, files=dict.fromkeys(FILES, "wrong"))
+    with pytest.raises(ModelError, match="checksum"):
+        Model.load(folder)
+    assert_same_answers(model, Model.load(folder, verify=False))
+
+
+def test_arrays_that_do_not_belong_together_are_told(folder: Path) -> None:
+    """Labels for other classifiers: a half-restored backup."""
+    other = decaf.train(topics(labels=5, train=20), QUICK.with_settings(["model.dim=8"]), device="cpu")
+    other.save(folder.parent / "other")
+    shutil.copy(folder.parent / "other" / "labels.arrow", folder / "labels.arrow")
+    with pytest.raises(ModelError, match=str(folder)):
+        Model.load(folder, verify=False)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "."])
+def test_a_folder_without_a_model_is_told(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ModelError, match=r"holds no model \(there is no model\.json\); train one with decaf train"):
+        Model.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("failing", range(2))
+def test_a_failure_while_writing_leaves_no_header(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    save_file, calls = model_module.save_file, []
+
+    def full(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        calls.append(path)
+        if len(calls) == failing + 1:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        save_file(tensors, path)
+
+    monkeypatch.setattr(model_module, "save_file", full)
+    with pytest.raises((OSError, DecafError), match="No space left"):
+        model.save(tmp_path / "model")
+    assert len(calls) == failing + 1
+    assert not (tmp_path / "model" / "model.json").exists()
+    with pytest.raises(ModelError, match="holds no model"):
+        Model.load(tmp_path / "model")
+    monkeypatch.undo()
+    model.save(tmp_path / "model")
+    assert_same_answers(model, Model.load(tmp_path / "model"))
+
+
+def test_an_array_that_cannot_be_written_is_an_error_of_ours(model: Model, tmp_path: Path) -> None:
+    (tmp_path / ".instance-0.safetensors.part").mkdir()  # the library raises its own kind of error
+    with pytest.raises((OSError, DecafError)):
+        model.save(tmp_path)
+    assert not (tmp_path / "model.json").exists()
+
+
+def test_facts_are_plain_json(model: Model) -> None:
+    facts = json.loads(json.dumps(model.facts()))
+    assert (facts["labels"], facts["trained_labels"], facts["instances"], facts["dim"]) == (8, 7, 2, 8)
+    sizes = [t.numel() * t.element_size() for instance in model.instances for t in instance.tensors().values()]
+    assert facts["bytes"] == sum(sizes)

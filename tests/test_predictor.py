@@ -1,0 +1,88 @@
+"""Texts in, labels out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from modules import QUICK, topics
+
+import decaf
+from decaf import Dataset, Model, ModelError, Predictor
+from decaf.errors import DecafError
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return topics(labels=8, train=80, test=16)
+
+
+@pytest.fixture(scope="module")
+def model(dataset: Dataset) -> Model:
+    return decaf.train(dataset, QUICK.with_settings(["tokens.epochs=15", "ranker.epochs=15"]), device="cpu")
+
+
+def test_texts_get_their_labels_best_first(model: Model, dataset: Dataset) -> None:
+    texts = list(dataset.test.documents.texts or [])
+    found = Predictor(model).predict(texts, top=8)
+    assert len(found) == 16
+    assert (found.ids[:, 0] == dataset.test.truth.indices).mean() > 0.6  # chance is an eighth
+    assert np.all(np.diff(found.scores, axis=1) <= 0)
+    assert found.scores.min() > 0
+    assert found.scores.max() <= 1
+    assert all(sorted(row) == list(range(8)) for row in found.ids.tolist())
+
+
+def test_the_model_says_whose_a_row_is(model: Model, dataset: Dataset) -> None:
+    predictor = Predictor(model)
+    best = predictor.predict([(dataset.test.documents.texts or [])[3]], top=1)[0][0]
+    assert predictor.model.labels.id(best.label) == "L3"
+
+
+@pytest.mark.parametrize("text", ["", "   ", "?!", "漢"])
+def test_a_text_without_known_tokens_has_no_labels(model: Model, text: str) -> None:
+    assert list(Predictor(model).predict([text, text])) == [[], []]
+
+
+def test_a_text_without_tokens_leaves_the_others_alone(model: Model, dataset: Dataset) -> None:
+    texts = list(dataset.test.documents.texts or [])[:3]
+    alone, between = Predictor(model).predict(texts), Predictor(model).predict([texts[0], "", *texts[1:], ""])
+    assert np.allclose(between.scores[[0, 2, 3]], alone.scores, atol=1e-6)
+    assert between.ids[[0, 2, 3]].tolist() == alone.ids.tolist()
+    assert between.ids[[1, 4]].tolist() == [[-1] * 5] * 2
+
+
+def test_no_texts_have_no_answers(model: Model) -> None:
+    assert Predictor(model).predict([]).ids.shape == (0, 5)
+
+
+def test_more_labels_than_there_are_leave_gaps(model: Model) -> None:
+    found = Predictor(model).predict(["topic aa"], top=300)
+    assert found.ids.shape == (1, 300)
+    assert (found.ids >= 0).sum() == 8
+
+
+def test_one_text_instead_of_a_list_is_a_type_error(model: Model) -> None:
+    with pytest.raises(TypeError, match=r"predict takes a list of texts; write predict\(\[text\]\)"):
+        Predictor(model).predict("some text")
+
+
+def test_a_model_of_ready_features_knows_no_words(model: Model) -> None:
+    with pytest.raises(ModelError, match=r"trained on ready features and knows no words"):
+        Predictor(replace(model, features=None)).predict(["topic aa"])
+
+
+def test_every_device_of_the_command_line_is_understood(model: Model) -> None:
+    assert Predictor(model, device="auto").predict(["topic aa"]).ids.tolist() == (
+        Predictor(model, device="cpu").predict(["topic aa"]).ids.tolist()
+    )
+
+
+@pytest.mark.parametrize("device", ["cuda", "nonsense"])
+def test_a_device_that_is_not_there_is_an_error_of_ours(
+    model: Model, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(DecafError, match="cpu"):
+        Predictor(model, device=device)
