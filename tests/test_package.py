@@ -69,6 +69,8 @@ ORDER = [
     "decaf.predictions",
     "decaf.metrics",
     "decaf.features",
+    "decaf.devices",
+    "decaf.networks.rows",
     "decaf.networks.encoder",
     "decaf.networks.classifier",
     "decaf.networks.network",
@@ -222,7 +224,7 @@ def test_every_module_has_its_place_in_the_order() -> None:
 @pytest.mark.parametrize("module", ORDER)
 def test_imports_go_one_way(module: str) -> None:
     imported = imported_modules(MODULES[module].read_text(encoding="utf-8"))
-    late = imported - set(ORDER[: ORDER.index(module)])
+    late = imported - set(ORDER[: ORDER.index(module)]) - {"decaf"}  # which itself imports nothing
     assert not late, f"{module} imports {sorted(late)}, which do not stand before it"
 
 

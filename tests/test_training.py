@@ -15,11 +15,12 @@ from modules import QUICK, dataset_of, topics, truth_of
 import decaf
 from decaf import Dataset, LabelTextScorer, Model, Predictions, TrainingError, evaluate, evaluate_model, with_features
 from decaf import training as training_module
+from decaf.devices import choose_device
 from decaf.errors import ConfigError, DataError, DecafError
 from decaf.modules import checkpoints
 from decaf.modules.checkpoints import Checkpoint
 from decaf.scoring.exact import ExactScorer
-from decaf.training import RECIPES, choose_device, memory_needed, recipe
+from decaf.training import RECIPES, memory_needed, recipe
 
 CPU = torch.device("cpu")
 FRUIT = ["red apple", "green pear"]
@@ -91,6 +92,8 @@ def test_a_model_knows_where_it_comes_from(model: Model) -> None:
         ["shortlister.clusters=64", "shortlister.beam=4"],
         ["ensemble.instances=3"],
         ["ranker.forced=true", "shortlister.beam=1"],
+        ["shortlister.kind=neighbours"],
+        ["shortlister.kind=tree", "shortlister.clusters=64", "shortlister.epochs=30"],
         ["tokens.batch=1000", "shortlister.batch=1000", "ranker.batch=1000", "ranker.epochs=20", "tokens.epochs=20"],
     ],
     ids=" ".join,
@@ -175,6 +178,15 @@ def test_odd_data_trains_and_predicts(name: str, settings: list[str]) -> None:
         assert all(row for row, text in zip(found, odd.test.documents.texts or [], strict=True) if text != "?!")
 
 
+@pytest.mark.parametrize("kind", ["neighbours", "tree"])
+def test_a_rival_shortlist_survives_its_folder(dataset: Dataset, tmp_path: Path, kind: str) -> None:
+    settings = QUICK.with_settings([f"shortlister.kind={kind}", "shortlister.clusters=64"])
+    trained = decaf.train(dataset, settings, device="cpu", folder=tmp_path / "model")
+    loaded = Model.load(tmp_path / "model")
+    assert len(loaded.instances[0].shortlister.above) == (kind == "tree")
+    np.testing.assert_array_equal(answers(loaded, dataset).ids, answers(trained, dataset).ids)
+
+
 def test_shortlists_of_empty_clusters_do_not_stop_training() -> None:
     small = dataset_of([(f"word{chr(97 + row)} thing", [row % 5]) for row in range(10)], list("vwxyz"))
     train(small, "shortlister.clusters=64", "shortlister.beam=1", "shortlister.epochs=0", "ranker.batch=1")
@@ -236,16 +248,16 @@ def test_labels_without_features_and_texts_are_a_data_error(dataset: Dataset) ->
         train(replace(bare, labels=replace(bare.labels, features=None)))
 
 
-def test_a_gpu_that_is_not_there_is_a_training_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_not_there_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(TrainingError, match="no GPU can be used here; choose the device cpu, or auto"):
+    with pytest.raises(ConfigError, match="no GPU can be used here; choose the device cpu, or auto"):
         decaf.train(ODD["two labels"](), QUICK, device="cuda")
     assert choose_device("auto") == CPU
 
 
 @pytest.mark.parametrize("name", ["gpu", "", "cuda:x"])
-def test_a_device_that_does_not_exist_is_a_training_error(name: str) -> None:
-    with pytest.raises(TrainingError, match="choose auto, cpu or cuda"):
+def test_a_device_that_does_not_exist_is_an_error_of_ours(name: str) -> None:
+    with pytest.raises(ConfigError, match="choose auto, cpu or cuda"):
         choose_device(name)
 
 

@@ -290,7 +290,7 @@ def _lines(source: Path) -> list[str]:
     from decaf.datasets.files import read_lines
 
     if str(source) == "-":
-        return sys.stdin.read().splitlines()
+        return [line.rstrip("\r\n") for line in sys.stdin]
     return [text.rstrip("\r\n") for _, text in read_lines(source)]
 
 

@@ -7,12 +7,12 @@ import time
 import numpy as np
 
 from decaf.datasets import Dataset
+from decaf.devices import choose_device
 from decaf.errors import DataError
 from decaf.features import texts_of
 from decaf.metrics import evaluate
 from decaf.model import Model
 from decaf.scoring.exact import ExactScorer
-from decaf.training import choose_device
 
 __all__ = ["evaluate_model"]
 
@@ -30,6 +30,9 @@ def evaluate_model(model: Model, dataset: Dataset, *, device: str = "auto") -> d
     started = time.perf_counter()
     if model.features is None:
         features = documents.need_features()
+        tokens = len(model.instances[0].ranker.encoder.table)
+        if features.shape[1] != tokens:
+            raise DataError(f"{dataset.name} has {features.shape[1]} tokens and the model {tokens}")
     else:
         features = model.features.transform(texts_of(documents, model.config.features))
     predictions = scorer.top(features, top)

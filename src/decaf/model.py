@@ -56,10 +56,13 @@ class Model:
         digests = {}
         for name, write in writers.items():
             aside = folder / f".{name}.part"
-            write(aside)
-            share(aside)
-            digests[name] = _digest(aside)
-            aside.replace(folder / name)
+            try:
+                write(aside)
+                share(aside)
+                digests[name] = _digest(aside)
+                aside.replace(folder / name)
+            except (OSError, SafetensorError) as error:
+                raise ModelError(f"{folder / name}: cannot be written ({error}); make room and run again") from error
         content = {"format": FORMAT, **self.about, "config": self.config.to_json(), "files": digests}
         aside = folder / ".model.json.part"
         aside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
@@ -91,6 +94,8 @@ class Model:
             raise ModelError(f"{folder}: cannot be read ({error}); train again or restore it") from error
         if not instances:
             raise ModelError(f"{folder}: holds no instance; train again or restore it")
+        if any(len(instance.ranker.bias) != len(kept) for instance in instances):
+            raise ModelError(f"{folder}: labels and instances are not of one model; train again or restore it")
         content.pop("format")
         return cls(config, features, labels, kept, instances, content)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
+from decaf.devices import choose_device
 from decaf.errors import ModelError
 from decaf.model import Model
 from decaf.predictions import Predictions
@@ -20,7 +19,7 @@ class Predictor:
 
     def __init__(self, model: Model, *, device: str = "cpu") -> None:
         self.model = model
-        self.scorer: Scorer = ExactScorer(model, torch.device(device))
+        self.scorer: Scorer = ExactScorer(model, choose_device(device))
 
     def predict(self, texts: Sequence[str], *, top: int = 5) -> Predictions:
         """The most probable labels of each text; rows of `model.labels` and their probabilities."""

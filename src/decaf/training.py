@@ -7,7 +7,6 @@ import hashlib
 import json
 import logging
 import math
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -19,7 +18,8 @@ import torch
 from torch import Tensor
 
 from decaf.config import Config
-from decaf.datasets import Dataset
+from decaf.datasets import Dataset, Items
+from decaf.devices import choose_device, free_memory
 from decaf.errors import TrainingError
 from decaf.features import Features, texts_of, with_features
 from decaf.model import FORMAT, Model, read_header
@@ -31,7 +31,7 @@ from decaf.modules.tokens import learn_tokens
 from decaf.networks import Instance
 from decaf.plots import plot_run
 
-__all__ = ["RECIPES", "choose_device", "memory_needed", "recipe", "train"]
+__all__ = ["RECIPES", "memory_needed", "recipe", "train"]
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,8 @@ def train(
     where = choose_device(device)
     config = config or Config()
     features = None
-    if dataset.has_texts and dataset.train.documents.features is None:
+    ready = (dataset.train.documents.features, dataset.labels.features)
+    if dataset.has_texts and any(given is None for given in ready):
         texts = texts_of(dataset.train.documents, config.features), texts_of(dataset.labels, config.features)
         features = Features.learn(*texts, config.features)
     dataset = with_features(dataset, config.features, features)
@@ -67,7 +68,7 @@ def train(
         raise TrainingError(f"{dataset.name}: no training document has both a known token and a label")
     config = _with_sizes(config, problem)
     _check_memory(problem, config, where)
-    run = _fingerprint(problem, config, seed)
+    run = _fingerprint(problem, dataset.labels, config, seed)
     if folder is not None and (Path(folder) / "model.json").is_file():
         return _finished(Path(folder), run)
     keeper = Forgetful() if folder is None else Checkpoint(Path(folder), run, where)
@@ -94,19 +95,6 @@ def train(
         keeper.finish()
         plot_run(Path(folder))
     return model
-
-
-def choose_device(name: str) -> torch.device:
-    """The device of this name; "auto" takes a GPU where there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise TrainingError(f"there is no device {name!r}; choose auto, cpu or cuda") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise TrainingError("no GPU can be used here; choose the device cpu, or auto")
-    return device
 
 
 def memory_needed(problem: Problem, config: Config) -> int:
@@ -155,6 +143,8 @@ def _with_sizes(config: Config, problem: Problem) -> Config:
     labels = len(problem.kept)
     dim = config.model.dim or (300 if labels < 1_000_000 else 512)
     clusters = config.shortlister.clusters or 1 << max(0, min(17, round(math.log2(max(labels, 1) / 4))))
+    if not config.model.text and not config.model.refinement:
+        raise TrainingError("model.text and model.refinement are both false; classifiers need one of them")
     if clusters & (clusters - 1):
         raise TrainingError(f"shortlister.clusters must be a power of two, not {clusters}")
     return dataclasses.replace(
@@ -167,11 +157,8 @@ def _with_sizes(config: Config, problem: Problem) -> Config:
 def _check_memory(problem: Problem, config: Config, device: torch.device) -> None:
     """Say how much memory training takes, and refuse what cannot fit."""
     needed = memory_needed(problem, config)
-    if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-    elif hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    else:
+    free = free_memory(device)
+    if free is None:
         return
     log.info("training takes about %.1f GB of memory; %.1f GB are free", needed / 1e9, free / 1e9)
     if needed > free:
@@ -179,12 +166,15 @@ def _check_memory(problem: Problem, config: Config, device: torch.device) -> Non
         raise TrainingError(f"training takes about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; {advice}")
 
 
-def _fingerprint(problem: Problem, config: Config, seed: int) -> str:
+def _fingerprint(problem: Problem, labels: Items, config: Config, seed: int) -> str:
     """A name for these data and settings."""
     digest = hashlib.sha256(json.dumps([FORMAT, seed, config.to_json()]).encode())
     for matrix in (problem.documents, problem.labels, problem.truth):
         for array in (matrix.indptr, matrix.indices, matrix.data):
             digest.update(np.ascontiguousarray(array).data)
+    digest.update(np.ascontiguousarray(problem.kept).data)
+    for row in range(labels.count):
+        digest.update(json.dumps([labels.id(row), labels.text(row)]).encode())
     return digest.hexdigest()[:32]
 
 

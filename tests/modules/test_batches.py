@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from decaf.modules.batches import Batch, Batches, Rows
+from decaf.modules.batches import Batch, Batches
+from decaf.networks import Rows
 
 from . import random_rows, truth_of
 

@@ -9,13 +9,13 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from decaf.errors import TrainingError
-from decaf.modules.batches import Batch, Rows
+from decaf.modules.batches import Batch
 from decaf.modules.checkpoints import Forgetful
 from decaf.modules.loop import RowAdam, Schedule, adam, fit, seeded
 from decaf.modules.meta import MetaTask
 from decaf.modules.ranker import RankTask
 from decaf.modules.shortlister import Shortlist
-from decaf.networks import FixedBags, FrozenEncoder, Shortlister, TextNetwork
+from decaf.networks import FixedBags, FrozenEncoder, Rows, Shortlister, TextNetwork
 
 from . import random_rows, truth_of
 

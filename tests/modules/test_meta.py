@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from decaf.modules.batches import Batches, Rows
+from decaf.modules.batches import Batches
 from decaf.modules.meta import MetaTask
-from decaf.networks import FixedBags, TextNetwork
+from decaf.networks import FixedBags, Rows, TextNetwork
 
 from . import random_rows, truth_of
 

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from decaf.modules.batches import Batches, Rows
+from decaf.modules.batches import Batches
 from decaf.modules.loop import RowAdam
 from decaf.modules.ranker import RankTask
 from decaf.modules.shortlister import Shortlist
-from decaf.networks import FixedBags, FrozenEncoder, Shortlister, TextNetwork
+from decaf.networks import FixedBags, FrozenEncoder, Rows, Shortlister, TextNetwork
 
 from . import random_rows, truth_of
 

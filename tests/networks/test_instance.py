@@ -11,7 +11,7 @@ from modules import random_rows
 from scipy import sparse
 from torch import Tensor
 
-from decaf.networks import FrozenEncoder, Instance, Ranker, Shortlister
+from decaf.networks import FrozenEncoder, Instance, Level, Ranker, Shortlister
 
 DIM, TOKENS = 5, 12
 Documents = tuple[Tensor, Tensor, Tensor]
@@ -125,8 +125,48 @@ def test_arrays_make_the_same_instance_again() -> None:
     assert all(torch.equal(tensor, moved.tensors()[name]) for name, tensor in instance.tensors().items())
 
 
-def test_a_missing_array_is_a_key_error() -> None:
+@pytest.mark.parametrize("name", ["ranker.encoder.scale", "ranker.bias", "shortlister.members"])
+def test_a_missing_array_makes_no_instance(name: str) -> None:
     tensors = make().tensors()
-    del tensors["ranker.encoder.scale"]
-    with pytest.raises(KeyError, match=r"ranker\.encoder\.scale"):
+    del tensors[name]
+    with pytest.raises((KeyError, TypeError), match=name.split(".")[-1]):
         Instance.of(tensors)
+
+
+def test_a_search_down_a_tree_multiplies_probabilities_and_follows_only_the_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("decaf.networks.instance._TREE_BEAM", 2)
+    flat = make().shortlister  # 8 clusters below 4 nodes, two under each
+    generator = torch.Generator().manual_seed(3)
+    level = Level(torch.randn(4, DIM, generator=generator), torch.randn(4, generator=generator))
+    tree = Shortlister(flat.encoder, flat.weights, flat.bias, flat.members, (level,))
+    matrix, inputs = documents()
+    clusters, scores = tree.top(*inputs, 3)
+    for row, vector in enumerate(obvious_vectors(flat.encoder, matrix)):
+        above = [log_sigmoid(float(vector @ w.double().numpy()) + float(b)) for w, b in zip(*level, strict=True)]
+        followed = sorted(range(4), key=lambda node: -above[node])[:2]
+        paths = {
+            cluster: above[cluster // 2]
+            + log_sigmoid(float(vector @ flat.weights[cluster].double().numpy()) + float(flat.bias[cluster]))
+            for node in followed
+            for cluster in (2 * node, 2 * node + 1)
+        }
+        expected = sorted(paths, key=lambda cluster: -paths[cluster])[:3]
+        assert clusters[row].tolist() == expected
+        np.testing.assert_allclose(scores[row].numpy(), [paths[cluster] for cluster in expected], rtol=1e-4, atol=1e-5)
+
+
+def test_a_tree_survives_as_arrays() -> None:
+    made = make()
+    level = Level(torch.ones(4, DIM), torch.zeros(4))
+    tree = Shortlister(
+        made.shortlister.encoder,
+        made.shortlister.weights,
+        made.shortlister.bias,
+        made.shortlister.members,
+        (level, level),
+    )
+    again = Instance.of(Instance(tree, made.ranker, 3).tensors())
+    assert len(again.shortlister.above) == 2
+    assert torch.equal(again.shortlister.above[1].weights, level.weights)

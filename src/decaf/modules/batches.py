@@ -1,4 +1,4 @@
-"""Sparse documents and labels on a device, laid out once an epoch as batches of one fixed shape.
+"""Documents and their labels, laid out once an epoch as batches of one fixed shape.
 
 A step then needs nothing from the processor: no sizes, no copies. Shorter batches are padded with entries of weight 0.
 """
@@ -7,46 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from scipy import sparse
 from torch import Tensor
 
-__all__ = ["Batch", "Batches", "Rows"]
+from decaf.networks import Rows
 
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Rows of (column, value) entries one after another."""
-
-    bounds: Tensor  # [rows + 1], where each begins and the last ends
-    columns: Tensor  # [entries]
-    values: Tensor  # [entries]
-
-    @classmethod
-    def of(cls, matrix: sparse.csr_array, device: torch.device) -> Rows:
-        """The rows of a matrix."""
-        return cls(
-            torch.as_tensor(matrix.indptr.astype(np.int64)).to(device),
-            torch.as_tensor(matrix.indices.astype(np.int64)).to(device),
-            torch.as_tensor(matrix.data.astype(np.float32)).to(device),
-        )
-
-    def __len__(self) -> int:
-        return len(self.bounds) - 1
-
-    @property
-    def starts(self) -> Tensor:
-        """Where each row begins."""
-        return self.bounds[:-1]
-
-    def shuffled(self, order: Tensor) -> Rows:
-        """The rows in another order."""
-        lengths = self.bounds.diff()[order]
-        bounds = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-        shift = torch.repeat_interleave(self.bounds[order] - bounds[:-1], lengths, output_size=len(self.columns))
-        place = shift + torch.arange(len(self.columns), device=order.device)
-        return Rows(bounds, self.columns[place], self.values[place])
+__all__ = ["Batch", "Batches"]
 
 
 @dataclass(frozen=True, eq=False)

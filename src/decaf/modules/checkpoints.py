@@ -50,7 +50,10 @@ class Checkpoint:
         self._last = time.monotonic()
         owner = self._folder / "run.json"
         if owner.is_file():
-            kept = json.loads(owner.read_text(encoding="utf-8")).get("fingerprint")
+            try:
+                kept = json.loads(owner.read_text(encoding="utf-8"))["fingerprint"]
+            except (ValueError, KeyError, TypeError):
+                kept = None
             if kept != fingerprint:
                 raise TrainingError(
                     f"{folder}: holds an unfinished run on other data or with other settings; "

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from decaf.errors import TrainingError
-from decaf.modules.batches import Batch, Batches, Rows
+from decaf.modules.batches import Batch, Batches
+from decaf.networks import Rows
 from decaf.progress import progress
 
 __all__ = ["Keeper", "RowAdam", "Schedule", "Task", "adam", "fit", "seeded"]

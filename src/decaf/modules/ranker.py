@@ -7,11 +7,11 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from decaf.config import Config
-from decaf.modules.batches import Batch, Rows
+from decaf.modules.batches import Batch
 from decaf.modules.loop import Keeper, RowAdam, Schedule, adam, fit, seeded
 from decaf.modules.problem import Problem
 from decaf.modules.shortlister import Shortlist
-from decaf.networks import FixedBags, Ranker, TextNetwork
+from decaf.networks import FixedBags, Ranker, Rows, TextNetwork
 
 __all__ = ["RankTask", "learn_ranker"]
 
@@ -59,7 +59,7 @@ class RankTask:
             extra = (softplus(positives) * ~found - positives) * batch.true
         else:
             extra = -positives * found * batch.true
-        return (negatives.sum() + extra.sum()) / listed.sum()
+        return (negatives.sum() + extra.sum()) / listed.sum().clamp(min=1)
 
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """Adam by rows for refinement vectors and biases, plain Adam for the rest."""

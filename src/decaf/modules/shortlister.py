@@ -14,11 +14,10 @@ from torch.nn.functional import normalize
 
 from decaf.clusters import balanced_clusters
 from decaf.config import Config
-from decaf.modules.batches import Rows
 from decaf.modules.loop import Keeper, Schedule, fit, seeded
 from decaf.modules.meta import MetaTask
 from decaf.modules.problem import MetaLabels, Problem, label_sums
-from decaf.networks import FixedBags, FrozenEncoder, Level, Shortlister, TextNetwork
+from decaf.networks import FixedBags, FrozenEncoder, Level, Rows, Shortlister, TextNetwork
 
 __all__ = ["Shortlist", "learn_shortlister", "retrieve"]
 

@@ -11,11 +11,10 @@ from torch.nn.functional import normalize
 
 from decaf.clusters import balanced_clusters
 from decaf.config import Config
-from decaf.modules.batches import Rows
 from decaf.modules.loop import Keeper, Schedule, fit, seeded
 from decaf.modules.meta import MetaTask
 from decaf.modules.problem import MetaLabels, Problem, label_sums
-from decaf.networks import FixedBags, TextNetwork, token_table
+from decaf.networks import FixedBags, Rows, TextNetwork, token_table
 
 __all__ = ["learn_tokens"]
 
@@ -43,7 +42,10 @@ def _fixed_tokens(problem: Problem, dim: int, seed: int) -> Tensor:
     """Embeddings made from the texts alone: where each token lies among the directions of most variance."""
     texts = sparse.csr_array(sparse.vstack([problem.documents, problem.labels]))
     rank = min(dim, min(texts.shape) - 1)
-    _, sizes, directions = svds(texts.astype(np.float64), k=rank, rng=np.random.default_rng(seed))
     table = np.zeros((texts.shape[1], dim), dtype=np.float32)
-    table[:, :rank] = directions.T * np.sqrt(sizes)
+    if rank:
+        _, sizes, directions = svds(texts.astype(np.float64), k=rank, rng=np.random.default_rng(seed))
+        table[:, :rank] = directions.T * np.sqrt(sizes)
+    else:
+        table[:, 0] = 1  # a single token
     return normalize(torch.as_tensor(table), dim=1)

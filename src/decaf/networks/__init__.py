@@ -4,6 +4,7 @@ from decaf.networks.classifier import Classifier
 from decaf.networks.encoder import Block, DocumentEncoder, FixedBags, FrozenEncoder, token_table
 from decaf.networks.instance import Instance, Level, Ranker, Shortlister
 from decaf.networks.network import TextNetwork
+from decaf.networks.rows import Rows
 
 __all__ = [
     "Block",
@@ -14,6 +15,7 @@ __all__ = [
     "Instance",
     "Level",
     "Ranker",
+    "Rows",
     "Shortlister",
     "TextNetwork",
     "token_table",

@@ -9,7 +9,7 @@ from scipy import sparse
 from torch import Tensor
 
 from decaf.model import Model
-from decaf.modules.batches import Rows
+from decaf.networks import Rows
 from decaf.predictions import Predictions
 from decaf.progress import progress
 
@@ -29,6 +29,7 @@ class ExactScorer:
         self._labels = model.labels.count
         widest = max(len(instance.ranker.bias) for instance in self._instances)
         self._documents = max(1, min(2048, _ENTRIES // widest))
+        self._tokens = len(self._instances[0].ranker.encoder.table)
 
     @property
     def labels(self) -> int:
@@ -37,6 +38,8 @@ class ExactScorer:
 
     def top(self, documents: sparse.csr_array, top: int) -> Predictions:
         """The most probable labels of each feature row, with their probabilities."""
+        if documents.shape[1] != self._tokens:
+            raise ValueError(f"dimension mismatch: rows of {documents.shape[1]} tokens, expected {self._tokens}")
         ids = np.full((documents.shape[0], top), -1, dtype=np.int64)
         scores = np.full((documents.shape[0], top), -np.inf, dtype=np.float32)
         with progress("predicting", documents.shape[0]) as advance, torch.inference_mode():
