@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 import sys
 
-NAMES = ("features", "label_text", "metrics", "reading")
+NAMES = ("clustering", "features", "label_text", "metrics", "reading")
 
 
 def main() -> None:

@@ -77,6 +77,21 @@ def label_text() -> str:
     )
 
 
+def clustering() -> str:
+    """Time of the clusters."""
+    report = load("clustering")
+    figures = report["figures"]
+    rows = [(name, f"{figures[name]['seconds']} s") for name in ("dense", "sparse")]
+    return "\n\n".join(
+        [
+            "## Clusters",
+            origin(report, "python -m benchmarks.clustering"),
+            f"{figures['labels']:,} labels into {figures['clusters']:,} clusters on the {figures['device']}.",
+            table(("vectors", "time"), rows),
+        ]
+    )
+
+
 def metrics() -> str:
     """Time of the ruler."""
     report = load("metrics")
@@ -131,7 +146,7 @@ def paper() -> str:
 def main() -> None:
     """Write the page."""
     head = "# Performance\n\nWritten by `python -m benchmarks.tables` from `benchmarks/results/`; not typed by hand."
-    page = "\n\n".join([head, paper(), features(), label_text(), metrics(), reading()])
+    page = "\n\n".join([head, paper(), clustering(), features(), label_text(), metrics(), reading()])
     PAGE.write_text(page + "\n", encoding="utf-8")
 
 

@@ -77,6 +77,7 @@ def fit(
     name: str, task: Task, documents: Rows, positives: Rows, schedule: Schedule, *, seed: int, keeper: Keeper
 ) -> None:
     """Learn for all epochs of the schedule, from wherever the keeper left off."""
+    began = time.perf_counter()
     device = documents.columns.device
     optimizers = task.optimizers()
     state = _state(task.network, optimizers)
@@ -103,6 +104,7 @@ def fit(
             keeper.note(module=name, epoch=epoch + 1, loss=loss, seconds=round(seconds, 3))
             keeper.keep(name, state, epoch + 1)
     task.network.eval()
+    log.info("%s: done in %.1f s", name, time.perf_counter() - began)
 
 
 @contextmanager

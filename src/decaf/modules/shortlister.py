@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ from decaf.modules.problem import MetaLabels, Problem, label_sums
 from decaf.networks import FixedBags, FrozenEncoder, Level, Rows, Shortlister, TextNetwork
 
 __all__ = ["Shortlist", "learn_shortlister", "retrieve"]
+
+log = logging.getLogger(__name__)
 
 _DOCUMENTS = 4096  # retrieved at a time
 _RECALL = 0.85  # of the training pairs that the beam must reach
@@ -63,6 +66,13 @@ def learn_shortlister(
     shortlister, cluster, table = made
     clusters, recall = _reach(shortlister, problem, cluster, beam, fixed=bool(settings.beam))
     keeper.note(module=name, beam=clusters.shape[1], recall=round(100 * recall, 2))
+    log.info(
+        "%s: %d of %d clusters hold %.1f %% of the training pairs",
+        name,
+        clusters.shape[1],
+        len(shortlister.bias),
+        100 * recall,
+    )
     return Shortlist(shortlister, cluster, table, clusters)
 
 
