@@ -110,7 +110,7 @@ def memory_needed(problem: Problem, config: Config) -> int:
 
 @contextmanager
 def _quick_products() -> Iterator[None]:
-    """Matrix products in TF32 on a GPU: a fifth faster over all, and the figures stay the same."""
+    """Matrix products in TF32 on a GPU, which is exact enough for learning."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
