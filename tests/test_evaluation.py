@@ -75,3 +75,11 @@ def test_ready_features_of_another_width_are_an_error_of_ours(model: Model, data
         other = replace(ready, test=replace(ready.test, documents=replace(ready.test.documents, features=wide)))
         with pytest.raises(DecafError, match="token"):
             evaluate_model(bare, other, device="cpu")
+
+
+def test_labels_of_the_same_number_but_other_names_are_refused(model: Model, dataset: Dataset) -> None:
+    ids = list(dataset.labels.ids or [])
+    ids[3], ids[4] = ids[4], ids[3]
+    moved = replace(dataset, labels=replace(dataset.labels, ids=ids))
+    with pytest.raises(DataError, match="other labels: in row 3, 'L4' and 'L3'"):
+        evaluate_model(model, moved, device="cpu")

@@ -27,7 +27,7 @@ SETTINGS = [word for setting in QUICK_SETTINGS for word in ("--set", setting)]
 EAGER = """
 from decaf.cli import main
 from decaf.modules import checkpoints
-checkpoints._EVERY = 0.0
+checkpoints._SHARE = float("inf")
 main()
 """
 # The same, killed when an epoch has been noted, or in the middle of writing its state.
@@ -80,7 +80,7 @@ def model(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = call("train", data, "-o", folder, "--device", "cpu", "--seed", 0, *SETTINGS)
     assert result.exit_code == 0
     assert result.stdout == ""
-    assert f"wrote {folder}; next: decaf evaluate {folder} {data}" in plain(result.stderr)
+    assert f"{folder} is ready; next: decaf evaluate {folder} {data}" in plain(result.stderr)
     return folder
 
 

@@ -16,7 +16,7 @@ import decaf
 from decaf import Dataset, LabelTextScorer, Model, Predictions, TrainingError, evaluate, evaluate_model, with_features
 from decaf import training as training_module
 from decaf.devices import choose_device
-from decaf.errors import ConfigError, DataError, DecafError
+from decaf.errors import ConfigError, DataError, DecafError, ModelError
 from decaf.modules import checkpoints
 from decaf.modules.checkpoints import Checkpoint
 from decaf.scoring.exact import ExactScorer
@@ -358,7 +358,7 @@ class Stopped(BaseException):
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
     dataset: Dataset, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: tuple[str, int]
 ) -> None:
-    monkeypatch.setattr(checkpoints, "_EVERY", 0.0)
+    monkeypatch.setattr(checkpoints, "_SHARE", float("inf"))
     keep = Checkpoint.keep
 
     def keep_and_stop(self: Checkpoint, name: str, tensors: dict[str, torch.Tensor], epochs: int) -> None:
@@ -412,3 +412,28 @@ def test_training_leaves_the_dataset_as_it_was(dataset: Dataset) -> None:
     assert np.array_equal(small.train.truth.toarray(), before)
     assert small.train.documents.features is None
     assert np.array_equal(before, truth_of([[row % 6] for row in range(30)], 6).toarray())
+
+
+def test_a_folder_that_holds_something_else_is_refused_untouched(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(TrainingError, match="holds something else; choose a new folder"):
+        train(ODD["two labels"](), folder=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model").write_text("mine", encoding="utf-8")
+    with pytest.raises(TrainingError, match="choose a new folder"):
+        train(ODD["two labels"](), folder=tmp_path / "model")
+
+
+def test_training_over_a_damaged_model_says_to_remove_it(tmp_path: Path) -> None:
+    (tmp_path / "model.json").write_text("{", encoding="utf-8")
+    with pytest.raises(TrainingError, match="remove the folder or choose another"):
+        train(ODD["two labels"](), folder=tmp_path)
+
+
+def test_an_unfinished_run_is_no_model_yet(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").mkdir()
+    with pytest.raises(ModelError, match="unfinished run; run the same decaf train command again"):
+        Model.load(tmp_path)

@@ -5,6 +5,7 @@ Public names are imported when first used, so that `import decaf` costs nothing.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,10 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+# Read when torch is first imported: threads wait without spinning. On a shared machine, or with small steps, a spinning
+# thread keeps the others from their work.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _HOMES = {
     "decaf.config": ("Config", "FeatureSettings", "SplitSettings", "TableSettings"),

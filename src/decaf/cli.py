@@ -107,7 +107,7 @@ def train(
             console.say("stopped; run the same command again to go on")
             raise typer.Exit(130) from None
     if not quiet:
-        console.say(f"wrote {output}; next: decaf evaluate {output} {data}")
+        console.say(f"{output} is ready; next: decaf evaluate {output} {data}")
 
 
 @app.command()
@@ -169,7 +169,7 @@ def inspect(
     from decaf import console
 
     with console.session():
-        if (Path(path) / "model.json").is_file():
+        if (Path(path) / "model.json").is_file() or (Path(path) / "checkpoint").is_dir():
             from decaf.model import Model
 
             facts = Model.load(path).facts()
@@ -333,8 +333,6 @@ def _save(dataset: Dataset, output: Path, layout: str | None, config: Config) ->
 
 def main() -> None:
     """Run a verb; what goes wrong on purpose is one line, not a traceback."""
-    # Threads that wait without spinning: on a shared machine a spinning one keeps the other from its work.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

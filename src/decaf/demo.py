@@ -18,8 +18,8 @@ _NEXT = """
   source .venv/bin/activate          puts decaf on your path
   decaf inspect my.csv               a text column and a labels column; docs/datasets.md
   decaf split my.csv my-data         training and test documents, 70:30
-  decaf match my-data -o match.npz   the same baseline on them
-  decaf metrics my-data match.npz    its figures, or those of any other system
+  decaf train my-data -o my-model    the paper's recipe; docs/training.md
+  decaf evaluate my-model my-data    its figures, beside those of: decaf match, decaf metrics
 """
 
 

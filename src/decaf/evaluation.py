@@ -24,6 +24,10 @@ def evaluate_model(model: Model, dataset: Dataset, *, device: str = "auto") -> d
         raise DataError(f"{dataset.name}: has no test documents; make some with decaf split")
     if dataset.labels.count != model.labels.count:
         raise DataError(f"{dataset.name} has {dataset.labels.count} labels and the model {model.labels.count}")
+    for row in range(model.labels.count):
+        if dataset.labels.id(row) != model.labels.id(row):
+            ids = f"{dataset.labels.id(row)!r} and {model.labels.id(row)!r}"
+            raise DataError(f"{dataset.name} and the model have other labels: in row {row}, {ids}")
     scorer = ExactScorer(model, choose_device(device))
     # Enough labels that 20 are left when the filter has taken its own.
     top = 20 + int(np.bincount(filters[:, 0], minlength=1).max())

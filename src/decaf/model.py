@@ -129,6 +129,8 @@ class Model:
 def read_header(folder: Path) -> dict[str, Any]:
     """What model.json says, checked as far as this version can read it."""
     path = folder / "model.json"
+    if not path.is_file() and (folder / "checkpoint").is_dir():
+        raise ModelError(f"{folder}: holds an unfinished run; run the same decaf train command again to go on")
     if not path.is_file():
         raise ModelError(f"{folder}: holds no model (there is no model.json); train one with decaf train")
     try:

@@ -20,7 +20,7 @@ from torch import Tensor
 from decaf.config import Config
 from decaf.datasets import Dataset, Items
 from decaf.devices import choose_device, free_memory
-from decaf.errors import TrainingError
+from decaf.errors import ModelError, TrainingError
 from decaf.features import Features, texts_of, with_features
 from decaf.model import FORMAT, Model, read_header
 from decaf.modules.checkpoints import Checkpoint, Forgetful
@@ -180,7 +180,11 @@ def _fingerprint(problem: Problem, labels: Items, config: Config, seed: int) -> 
 
 def _finished(folder: Path, run: str) -> Model:
     """The model that an earlier run with the same data and settings has made."""
-    if read_header(folder).get("run") != run:
+    try:
+        header = read_header(folder)
+    except ModelError as error:
+        raise TrainingError(f"{error}; remove the folder or choose another") from error
+    if header.get("run") != run:
         raise TrainingError(f"{folder}: holds a model of other data or settings; choose another folder")
     log.info("%s: is trained already", folder)
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)  # left by a run that was killed at its very end

@@ -34,7 +34,7 @@ class Work:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the state of a running module whenever it is offered."""
-    monkeypatch.setattr(checkpoints, "_EVERY", 0.0)
+    monkeypatch.setattr(checkpoints, "_SHARE", float("inf"))
 
 
 def opened(folder: Path, run: str = "run") -> Checkpoint:
@@ -152,15 +152,24 @@ def test_a_damaged_state_begins_again_with_a_warning(
     assert "is damaged" in caplog.text
 
 
-def test_states_are_kept_every_now_and_then_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keeping_states_takes_a_twentieth_of_the_time_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(checkpoints.time, "monotonic", lambda: now)
     keeper = opened(tmp_path)
+    save = keeper._save
+
+    def save_for_a_second(path: Path, tensors: dict[str, Tensor]) -> None:
+        nonlocal now
+        save(path, tensors)
+        now += 1
+
+    monkeypatch.setattr(keeper, "_save", save_for_a_second)
     kept = {}
-    for epoch, now in enumerate((110.0, 119.9, 120.0, 139.0, 140.5), start=1):  # noqa: B007 - the clock reads it
+    for epoch, start in enumerate((110.0, 120.0, 130.9, 131.0, 151.9, 152.0), start=1):
+        now = start
         keeper.keep("module I", state(epoch), epoch)
         kept[epoch] = opened_epochs(tmp_path)
-    assert kept == {1: 0, 2: 0, 3: 3, 4: 3, 5: 5}
+    assert kept == {1: 1, 2: 1, 3: 1, 4: 4, 5: 4, 6: 6}
 
 
 def opened_epochs(folder: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import time
@@ -20,7 +21,8 @@ __all__ = ["Checkpoint", "Forgetful"]
 
 log = logging.getLogger(__name__)
 
-_EVERY = 20.0  # seconds between two states of a running module
+_SHARE = 0.05  # of the time that keeping the state of a running module may take
+_KNOWN = {"checkpoint", "metrics.jsonl"}  # what a run that was stopped leaves
 
 
 class Forgetful:
@@ -47,7 +49,9 @@ class Checkpoint:
     def __init__(self, folder: Path, fingerprint: str, device: torch.device) -> None:
         self._folder, self._device = folder / "checkpoint", device
         self._record = folder / "metrics.jsonl"
-        self._last = time.monotonic()
+        self._next = time.monotonic()
+        if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - _KNOWN):
+            raise TrainingError(f"{folder}: is there and holds something else; choose a new folder")
         owner = self._folder / "run.json"
         if owner.is_file():
             try:
@@ -76,9 +80,11 @@ class Checkpoint:
 
     def keep(self, name: str, tensors: dict[str, Tensor], epochs: int) -> None:
         """Keep the state of a running module, every now and then."""
-        if time.monotonic() - self._last >= _EVERY:
+        began = time.monotonic()
+        if began >= self._next:
             self._save(self._path(name, "running"), tensors | {_EPOCHS: torch.tensor([epochs])})
-            self._last = time.monotonic()
+            ended = time.monotonic()
+            self._next = ended + (ended - began) / _SHARE
 
     def note(self, **facts: float | str) -> None:
         """Write a line of the run's record."""
@@ -116,7 +122,9 @@ class Checkpoint:
             aside.replace(path)
         except (OSError, SafetensorError) as error:
             aside.unlink(missing_ok=True)
-            advice = "make room and run the same command again: it goes on from here"
+            full = isinstance(error, SafetensorError) or error.errno == errno.ENOSPC
+            again = "make room and run the same command again: it goes on from here"
+            advice = again if full else "choose another folder"
             raise TrainingError(f"{path}: cannot be written ({error}); {advice}") from error
 
     def _read(self, path: Path) -> dict[str, Tensor] | None:

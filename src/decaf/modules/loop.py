@@ -82,6 +82,8 @@ def fit(
     optimizers = task.optimizers()
     state = _state(task.network, optimizers)
     done = keeper.restore(name, state)
+    if done:
+        log.info("%s: going on after epoch %d", name, done)
     batches = Batches(documents, positives, schedule.batch)
     task.network.train()
     stepper = _Stepper(task, optimizers, batches, state)
