@@ -185,7 +185,7 @@ def inspect(
 
 @app.command()
 def convert(data: Data, output: Output, layout: Layout = None, assignments: Assignments = None) -> None:
-    """Write a dataset in another layout, without loss.
+    """Write a dataset in another layout; ids, texts, labels, weights and filters stay as they are.
 
     To the sparse layouts, texts become features; the texts themselves are kept beside them.
     """

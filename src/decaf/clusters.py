@@ -11,6 +11,7 @@ from scipy import sparse
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
+from decaf.features import unit_values
 from decaf.networks.encoder import sparse_tensor
 from decaf.progress import progress
 
@@ -100,9 +101,7 @@ def _unit_dense(vectors: NDArray[np.float32], device: torch.device) -> Tensor:
 
 def _unit_sparse(vectors: sparse.csr_array) -> sparse.csr_array:
     """Rows of unit length, and an empty one for nobody."""
-    row = np.repeat(np.arange(vectors.shape[0]), np.diff(vectors.indptr))
-    norms = np.sqrt(np.bincount(row, vectors.data.astype(np.float64) ** 2, vectors.shape[0]))
-    values = (vectors.data / np.maximum(norms, 1e-12)[row]).astype(np.float32)
+    values = unit_values(vectors, vectors.data)
     indptr = np.append(vectors.indptr, vectors.indptr[-1])
     return sparse.csr_array((values, vectors.indices, indptr), shape=(vectors.shape[0] + 1, vectors.shape[1]))
 

@@ -46,7 +46,9 @@ _EVERY = 10.0  # seconds between two lines where there is no terminal
 @contextmanager
 def session(*, quiet: bool = False) -> Iterator[None]:
     """Show messages and the progress of long work; when quiet, warnings alone."""
-    handler = RichHandler(console=errors, show_time=False, show_path=False, markup=False)
+    handler: logging.Handler = _PlainHandler()
+    if errors.is_terminal:
+        handler = RichHandler(console=errors, show_time=False, show_path=False, markup=False)
     logger = logging.getLogger("decaf")
     before = logger.level
     logger.setLevel(logging.WARNING if quiet else logging.INFO)
@@ -57,6 +59,14 @@ def session(*, quiet: bool = False) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
+
+
+class _PlainHandler(logging.Handler):
+    """One whole line a message, for pipes and files."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the message."""
+        say(f"{record.levelname.lower()}: {record.getMessage()}")
 
 
 @contextmanager

@@ -41,6 +41,6 @@ class DataError(DecafError):
     """A dataset or a predictions file that cannot be read, or does not fit."""
 
     @classmethod
-    def at(cls, path: Path, line: int | None, problem: str) -> DataError:
+    def at(cls, path: Path, line: int, problem: str) -> DataError:
         """The error for one place in a file; lines count from 1."""
-        return cls(f"{path}: {problem}" if line is None else f"{path}, line {line}: {problem}")
+        return cls(f"{path}, line {line}: {problem}")

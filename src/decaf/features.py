@@ -21,7 +21,7 @@ from decaf.datasets import Dataset, Items
 from decaf.errors import DataError, FeatureError
 from decaf.progress import Advance, progress
 
-__all__ = ["Features", "split_words", "texts_of", "with_features"]
+__all__ = ["Features", "split_words", "texts_of", "unit_values", "with_features"]
 
 _LARGEST = 128_000  # tokens, however large the dataset
 _SMALLEST = 2_000
@@ -119,11 +119,7 @@ class Features:
     def transform(self, texts: Sequence[str]) -> sparse.csr_array:
         """Weights of the tokens of each text -> [texts, tokens], rows of unit length."""
         counts = self.count_tokens(map(split_words, texts))
-        # Each row comes out the same in whatever company: sums run over its own entries alone.
-        weights = counts.data * self.idf[counts.indices]
-        rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-        norms = np.sqrt(np.bincount(rows, weights=weights.astype(np.float64) ** 2, minlength=counts.shape[0]))
-        counts.data = (weights / norms[rows]).astype(np.float32)
+        counts.data = unit_values(counts, counts.data * self.idf[counts.indices])
         return counts
 
     def count_tokens(self, texts: Iterable[Sequence[str]]) -> sparse.csr_array:
@@ -162,6 +158,17 @@ class _TokensOfWord(dict[str, tuple[int, ...]]):
             self.clear()
         tokens = self[word] = self._cut(word)
         return tokens
+
+
+def unit_values(matrix: sparse.csr_array, values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """These values for the matrix's entries, scaled so that every row has unit length.
+
+    A row comes out the same in whatever company: sums run over its own entries alone.
+    """
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    norms = np.sqrt(np.bincount(rows, weights=values.astype(np.float64) ** 2, minlength=matrix.shape[0]))
+    scaled: NDArray[np.float32] = (values / np.maximum(norms, 1e-30)[rows]).astype(np.float32)
+    return scaled
 
 
 def texts_of(items: Items, settings: FeatureSettings) -> Sequence[str]:

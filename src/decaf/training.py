@@ -98,11 +98,11 @@ def train(
 
 
 def memory_needed(problem: Problem, config: Config) -> int:
-    """Bytes at the peak of the largest module, to within a third or so."""
+    """A rough estimate of the bytes at the peak of the largest module, rather too high than too low."""
     dim, batch = config.model.dim, max(config.tokens.batch, config.ranker.batch)
     labels, clusters = len(problem.kept), config.shortlister.clusters
     tokens, documents = problem.documents.shape[1], problem.documents.shape[0]
-    network = 4 * dim * (4 * tokens + 10 * max(labels, clusters))  # parameters, gradients, averages, activations
+    network = 4 * dim * (4 * tokens + 24 * max(labels, clusters))  # parameters, gradients, averages, activations
     scores = 4 * batch * 4 * max(labels, clusters)
     data = 40 * (problem.documents.nnz + problem.truth.nnz) + 4 * documents * max(config.shortlister.beam, 200)
     return network + scores + data + 500_000_000

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from decaf.modules.problem import MetaLabels, Problem, label_sums, unit_rows
+from decaf.features import unit_values
+from decaf.modules.problem import MetaLabels, Problem, label_sums
 
 from . import random_rows, truth_of
 
@@ -85,4 +86,6 @@ def test_label_sums_add_up_the_documents_of_each_label() -> None:
 
 
 def test_unit_rows_leave_empty_ones_empty() -> None:
-    assert np.allclose(unit_rows(tokens([3, 4], [0, 0])).toarray(), [[0.6, 0.8], [0, 0]])
+    matrix = tokens([3, 4], [0, 0])
+    matrix.data = unit_values(matrix, matrix.data)
+    assert np.allclose(matrix.toarray(), [[0.6, 0.8], [0, 0]])

@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["MetaLabels", "Problem", "label_sums", "unit_rows"]
+from decaf.features import unit_values
+
+__all__ = ["MetaLabels", "Problem", "label_sums"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +57,9 @@ class MetaLabels:
         order = np.argsort(cluster, kind="stable")
         slot = np.arange(labels) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         members[cluster[order], slot] = order
-        return cls(cluster, unit_rows(sparse.csr_array(belongs.T @ problem.labels)), truth, members)
+        texts = sparse.csr_array(belongs.T @ problem.labels)
+        texts.data = unit_values(texts, texts.data)
+        return cls(cluster, texts, truth, members)
 
 
 def label_sums(
@@ -64,11 +68,3 @@ def label_sums(
     """Centroids c_l: the sum of what each label's documents are -> [labels, ...]."""
     sums = sparse.csr_array(problem.truth.T) @ vectors
     return sparse.csr_array(sums) if sparse.issparse(sums) else np.asarray(sums, dtype=np.float32)
-
-
-def unit_rows(matrix: sparse.csr_array) -> sparse.csr_array:
-    """The rows with unit length; empty ones stay empty."""
-    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    norms = np.sqrt(np.bincount(row, matrix.data.astype(np.float64) ** 2, matrix.shape[0]))
-    values = (matrix.data / np.maximum(norms, 1e-30)[row]).astype(np.float32)
-    return sparse.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
