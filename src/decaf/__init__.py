@@ -45,6 +45,7 @@ __all__ = [
     "evaluate",
     "evaluate_model",
     "frequency_quantiles",
+    "recipe",
     "statistics",
     "train",
     "with_features",
@@ -57,7 +58,7 @@ __version__ = "0.1.0"
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _HOMES = {
-    "decaf.config": ("Config", "FeatureSettings", "SplitSettings", "TableSettings"),
+    "decaf.config": ("Config", "FeatureSettings", "SplitSettings", "TableSettings", "recipe"),
     "decaf.datasets": ("Dataset", "Propensity", "statistics"),
     "decaf.errors": ("ConfigError", "DataError", "DecafError", "FeatureError", "ModelError", "TrainingError"),
     "decaf.evaluation": ("evaluate_model",),

@@ -43,6 +43,14 @@ Assignments = Annotated[
 ]
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a trained model.")]
 Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu or cuda.")]
+Recipe = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="contrastive, paper, or paper-lite (token embeddings as module I left them)."),
+]
+Tail = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, help="From 0, frequent labels first, to 1, rare ones; left out: as the model was made."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Layout = Annotated[
     str | None,
@@ -87,19 +95,18 @@ def demo(
 def train(
     data: Data,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL", help="Folder of the model.")],
-    recipe: Annotated[
-        str, typer.Option(help="paper, or paper-lite (token embeddings frozen after module I).")
-    ] = "paper",
+    recipe: Recipe = "contrastive",
     device: Device = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     assignments: Assignments = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show warnings alone.")] = False,
 ) -> None:
     """Train a model. Run again after a stop, the same command goes on where it was."""
+    from decaf import config as configuration
     from decaf import console, training
 
     with console.session(quiet=quiet):
-        config = training.recipe(recipe).with_settings(assignments or [])
+        config = configuration.recipe(recipe).with_settings(assignments or [])
         dataset = _load(data, config)
         try:
             training.train(dataset, config, seed=seed, device=device, folder=output)
@@ -111,7 +118,9 @@ def train(
 
 
 @app.command()
-def evaluate(model: ModelFolder, data: Data, device: Device = "auto", as_json: AsJson = False) -> None:
+def evaluate(
+    model: ModelFolder, data: Data, device: Device = "auto", tail: Tail = None, as_json: AsJson = False
+) -> None:
     """Predict the test documents of a dataset with a model, and judge the predictions, the filter applied."""
     from decaf import console
     from decaf.evaluation import evaluate_model
@@ -119,7 +128,7 @@ def evaluate(model: ModelFolder, data: Data, device: Device = "auto", as_json: A
 
     with console.session():
         loaded = Model.load(model)
-        figures = evaluate_model(loaded, _load(data, loaded.config), device=device)
+        figures = evaluate_model(loaded, _load(data, loaded.config), device=device, tail=tail)
     if as_json:
         print(json.dumps(figures))
     else:
@@ -136,6 +145,8 @@ def predict(
         Path | None,
         typer.Option("--input", metavar="FILE", help="Read texts from a file, one a line; - is standard input."),
     ] = None,
+    threshold: Annotated[float, typer.Option(min=0, max=1, help="Only labels at least this likely.")] = 0.0,
+    tail: Tail = None,
     device: Device = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
 ) -> None:
@@ -148,8 +159,8 @@ def predict(
         wanted = [*(texts or []), *(_lines(source) if source is not None else [])]
         if not wanted:
             raise DataError("there is no text to predict; write it behind the model, or name a file with --input")
-        predictor = Predictor(Model.load(model), device=device)
-        predictions = predictor.predict(wanted, top=top)
+        predictor = Predictor(Model.load(model), device=device, tail=tail)
+        predictions = predictor.predict(wanted, top=top, threshold=threshold)
     labels = predictor.model.labels
     if not as_json:
         console.show_predictions(wanted, predictions, labels)
@@ -274,11 +285,12 @@ def metrics(
 
 
 @app.command()
-def settings(assignments: Assignments = None, as_json: AsJson = False) -> None:
-    """List every setting with its value and what it does."""
+def settings(recipe: Recipe = "contrastive", assignments: Assignments = None, as_json: AsJson = False) -> None:
+    """List every setting of a recipe with its value and what it does."""
+    from decaf import config as configuration
     from decaf import console
 
-    config = _config(assignments)
+    config = configuration.recipe(recipe).with_settings(assignments or [])
     if as_json:
         print(json.dumps(config.to_json(), indent=1))
     else:

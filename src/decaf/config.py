@@ -13,6 +13,8 @@ from typing import Any, Self, get_type_hints
 from decaf.errors import ConfigError
 
 __all__ = [
+    "RECIPES",
+    "BlendSettings",
     "Config",
     "EnsembleSettings",
     "FeatureSettings",
@@ -22,6 +24,7 @@ __all__ = [
     "SplitSettings",
     "TableSettings",
     "TokenSettings",
+    "recipe",
 ]
 
 
@@ -82,6 +85,7 @@ class FeatureSettings(_Stage):
 
     vocabulary: int = _setting(0, "most tokens to keep; 0: by the number of distinct words", low=0, high=1_000_000)
     words: bool = _setting(False, "keep whole words beside the word pieces they are cut into")
+    pairs: bool = _setting(False, "keep pairs of words that follow each other in several texts")
     min_count: int = _setting(2, "a word or piece seen less often is not kept whole", low=1)
     stop_words: bool = _setting(False, "drop English function words such as 'and' and 'the'")
     content: bool = _setting(False, "read the longer content behind the title too, where a dataset has it")
@@ -92,6 +96,11 @@ class ModelSettings(_Stage):
     """The size and the parts of the model."""
 
     dim: int = _setting(0, "length D of all vectors; 0: 300, or 512 above a million labels", low=0, high=4096)
+    loss: str = _setting(
+        "softmax",
+        "softmax: each true label against the others' (unit vectors); logistic: each label alone",
+        choices=("softmax", "logistic"),
+    )
     text: bool = _setting(True, "classifiers use the label text (z1)")
     refinement: bool = _setting(True, "classifiers use a refinement vector of their own (z2)")
     lite: bool = _setting(False, "token embeddings stay as module I left them, shared by all instances")
@@ -99,13 +108,20 @@ class ModelSettings(_Stage):
 
 @dataclass(frozen=True)
 class TokenSettings(_Stage):
-    """Module I: token embeddings, learned on clusters of labels."""
+    """Module I: token embeddings."""
 
-    learned: bool = _setting(True, "learn the embeddings; otherwise they are fixed, made from the texts alone")
-    epochs: int = _setting(20, "passes over the documents", low=0)
-    batch: int = _setting(255, "documents a step", low=1)
+    kind: str = _setting(
+        "texts",
+        "learned on: texts of labels (contrastive), clusters of labels (the paper); fixed: not learned",
+        choices=("texts", "clusters", "fixed"),
+    )
+    epochs: int = _setting(10, "passes over the documents", low=0)
+    batch: int = _setting(0, "documents a step; 0: by size", low=0)
     rate: float = _setting(0.01, "learning rate, halved at 1/2 and 3/4 of the epochs", low=0)
-    dropout: float = _setting(0.5, "share of components dropped behind every relu", low=0, high=0.95)
+    dropout: float = _setting(0.4, "share of components dropped", low=0, high=0.95)
+    own_texts: bool = _setting(True, "a label's text is a document of the label too (kind texts)")
+    related: bool = _setting(True, "and of labels that are often given together with it (kind texts)")
+    refresh: int = _setting(3, "epochs between searches for labels that are hard to tell apart; 0: none", low=0)
 
 
 @dataclass(frozen=True)
@@ -117,10 +133,10 @@ class ShortlisterSettings(_Stage):
     )
     clusters: int = _setting(0, "number K of clusters, a power of two; 0: about four labels in each", low=0)
     beam: int = _setting(0, "clusters B that a document looks into; 0: by size, enough for 85 % recall", low=0)
-    epochs: int = _setting(10, "passes over the documents", low=0)
-    batch: int = _setting(255, "documents a step", low=1)
-    rate: float = _setting(0.008, "learning rate, halved at 1/2 of the epochs", low=0)
-    dropout: float = _setting(0.2, "share of components dropped behind every relu", low=0, high=0.95)
+    epochs: int = _setting(4, "passes over the documents", low=0)
+    batch: int = _setting(0, "documents a step; 0: by size", low=0)
+    rate: float = _setting(0.004, "learning rate, halved at 1/2 of the epochs", low=0)
+    dropout: float = _setting(0.0, "share of components dropped", low=0, high=0.95)
 
 
 @dataclass(frozen=True)
@@ -128,23 +144,34 @@ class RankerSettings(_Stage):
     """Modules III and IV: a classifier for every label, learned on the shortlists."""
 
     from_text: bool = _setting(True, "refinement vectors begin as the label's text; otherwise at random (no-init)")
-    forced: bool = _setting(False, "add true labels that the shortlist missed")
+    forced: bool = _setting(False, "add true labels that the shortlist missed (loss logistic)")
+    negatives: int = _setting(
+        0, "random labels that a step adds to those of its documents (loss softmax); 0: by size, at most all", low=0
+    )
+    hard: int = _setting(2, "labels of its shortlist that each document adds to them", low=0, high=1000)
     epochs: int = _setting(10, "passes over the documents", low=0)
-    batch: int = _setting(255, "documents a step", low=1)
-    rate: float = _setting(0.008, "learning rate, halved at 1/2 of the epochs", low=0)
-    dropout: float = _setting(0.2, "share of components dropped behind every relu", low=0, high=0.95)
+    batch: int = _setting(0, "documents a step; 0: by size", low=0)
+    rate: float = _setting(0.002, "learning rate, halved at 1/2 of the epochs", low=0)
+    dropout: float = _setting(0.4, "share of components dropped", low=0, high=0.95)
+
+
+@dataclass(frozen=True)
+class BlendSettings(_Stage):
+    """The final score: classifier, label text and cluster together (kind texts, loss softmax)."""
+
+    tail: float = _setting(0.2, "from 0, the most right answers, to 1, the most for rare labels", low=0, high=1)
 
 
 @dataclass(frozen=True)
 class EnsembleSettings(_Stage):
     """Several instances of the model that answer together."""
 
-    instances: int = _setting(3, "instances whose probabilities are averaged; they share module I", low=1, high=64)
+    instances: int = _setting(1, "instances whose probabilities are averaged; they share module I", low=1, high=64)
 
 
 @dataclass(frozen=True)
 class Config:
-    """All settings of all stages."""
+    """All settings of all stages, as the recipes begin with them; `recipe` has them whole."""
 
     table: TableSettings = field(default_factory=TableSettings)
     split: SplitSettings = field(default_factory=SplitSettings)
@@ -153,6 +180,7 @@ class Config:
     tokens: TokenSettings = field(default_factory=TokenSettings)
     shortlister: ShortlisterSettings = field(default_factory=ShortlisterSettings)
     ranker: RankerSettings = field(default_factory=RankerSettings)
+    blend: BlendSettings = field(default_factory=BlendSettings)
     ensemble: EnsembleSettings = field(default_factory=EnsembleSettings)
 
     @classmethod
@@ -247,3 +275,24 @@ _PARSERS: dict[type, Callable[[str], Any]] = {
     bool: lambda text: {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()],
     str: str,
 }
+
+_PAPER = [
+    "model.loss=logistic",
+    "split.validation=0",
+    "ensemble.instances=3",
+    *("tokens.kind=clusters", "tokens.epochs=20", "tokens.batch=255", "tokens.rate=0.01", "tokens.dropout=0.5"),
+    *("shortlister.epochs=10", "shortlister.batch=255", "shortlister.rate=0.008", "shortlister.dropout=0.2"),
+    *("ranker.epochs=10", "ranker.batch=255", "ranker.rate=0.008", "ranker.dropout=0.2"),
+]
+RECIPES = {
+    "contrastive": Config().with_settings(["features.pairs=true"]),
+    "paper": Config().with_settings(_PAPER),
+    "paper-lite": Config().with_settings([*_PAPER, "model.lite=true"]),
+}
+
+
+def recipe(name: str = "contrastive") -> Config:
+    """The settings of a recipe."""
+    if name not in RECIPES:
+        raise ConfigError(f"there is no recipe {name!r}; there are: {', '.join(RECIPES)}")
+    return RECIPES[name]

@@ -17,7 +17,9 @@ from decaf.scoring.exact import ExactScorer
 __all__ = ["evaluate_model"]
 
 
-def evaluate_model(model: Model, dataset: Dataset, *, device: str = "auto") -> dict[str, float]:
+def evaluate_model(
+    model: Model, dataset: Dataset, *, device: str = "auto", tail: float | None = None
+) -> dict[str, float]:
     """All figures in percent, the filter applied, and `ms_per_document` from text to labels."""
     documents, truth, filters = dataset.test.documents, dataset.test.truth, dataset.test.filters
     if not documents.count:
@@ -28,7 +30,7 @@ def evaluate_model(model: Model, dataset: Dataset, *, device: str = "auto") -> d
         if dataset.labels.id(row) != model.labels.id(row):
             ids = f"{dataset.labels.id(row)!r} and {model.labels.id(row)!r}"
             raise DataError(f"{dataset.name} and the model have other labels: in row {row}, {ids}")
-    scorer = ExactScorer(model, choose_device(device))
+    scorer = ExactScorer(model, choose_device(device), tail=tail)
     # Enough labels that 20 are left when the filter has taken its own.
     top = 20 + int(np.bincount(filters[:, 0], minlength=1).max())
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Text features: words, cut at camel case, digits and punctuation, then into word pieces, weighted by tf-idf."""
+"""Text features: words, cut at camel case, digits and punctuation, into word pieces and pairs, weighted by tf-idf."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ __all__ = ["Features", "split_words", "texts_of", "unit_values", "with_features"
 _LARGEST = 128_000  # tokens, however large the dataset
 _SMALLEST = 2_000
 _LONGEST = 64  # characters of a word that are looked at: longer ones are codes, not words
+_PAIR_COUNT = 3  # texts that must hold a pair of words before it gets a token of its own
 _ALPHABET = 5_000  # characters that may be pieces of their own
 _UNKNOWN = "[UNK]"
 _CONTINUED = "##"  # WordPiece's mark of a piece inside a word
@@ -65,17 +66,25 @@ class Features:
     """Learned features: any text becomes a row of token weights of unit length, or an empty row."""
 
     def __init__(
-        self, tokenizer: Tokenizer, words: Sequence[str], idf: NDArray[np.float32], settings: FeatureSettings
+        self,
+        tokenizer: Tokenizer,
+        words: Sequence[str],
+        idf: NDArray[np.float32],
+        settings: FeatureSettings,
+        pairs: Sequence[str] = (),
     ) -> None:
         self.tokenizer = tokenizer  # cuts one word into pieces; the last token stands for unknown characters
         self.words = words  # whole words with a token of their own behind the pieces
+        self.pairs = pairs  # two words with a space between, with a token of their own behind the words
         self.idf = idf  # [tokens]
         self.settings = settings
         self._pieces = tokenizer.get_vocab_size() - 1
-        if len(idf) != self._pieces + len(words):
-            raise FeatureError(f"{len(idf)} weights for {self._pieces + len(words)} tokens; learn the features again")
+        singles = self._pieces + len(words)
+        if len(idf) != singles + len(pairs):
+            raise FeatureError(f"{len(idf)} weights for {singles + len(pairs)} tokens; learn the features again")
         self._tokens = _TokensOfWord(self._cut)
         self._whole = {word: self._pieces + row for row, word in enumerate(words)}
+        self._paired = {tuple(pair.split(" ")): singles + row for row, pair in enumerate(pairs)}
 
     @classmethod
     def learn(cls, documents: Sequence[str], labels: Sequence[str], settings: FeatureSettings) -> Features:
@@ -96,14 +105,15 @@ class Features:
             raise FeatureError("the texts hold no word to learn from; check which column holds the text")
         tokenizer = _learn_pieces(words, settings)
         whole = _whole_words(words, tokenizer, settings) if settings.words else []
+        pairs = _frequent_pairs(texts) if settings.pairs else []
         advance(1)
-        tokens = tokenizer.get_vocab_size() - 1 + len(whole)
+        tokens = tokenizer.get_vocab_size() - 1 + len(whole) + len(pairs)
         if not tokens:
             raise FeatureError(f"a vocabulary of {settings.vocabulary} has room for no token; allow more")
-        counts = cls(tokenizer, whole, np.ones(tokens, np.float32), settings).count_tokens(texts)
+        counts = cls(tokenizer, whole, np.ones(tokens, np.float32), settings, pairs).count_tokens(texts)
         frequency = np.bincount(counts.indices, minlength=tokens)
         idf = np.log((len(texts) + 1) / (frequency + 1)) + 1
-        return cls(tokenizer, whole, idf.astype(np.float32), settings)
+        return cls(tokenizer, whole, idf.astype(np.float32), settings, pairs)
 
     @property
     def count(self) -> int:
@@ -114,7 +124,8 @@ class Features:
     def vocabulary(self) -> list[str]:
         """The tokens in column order; pieces inside a word begin with ##."""
         pieces = sorted(self.tokenizer.get_vocab().items(), key=lambda item: item[1])
-        return [piece for piece, row in pieces if row < self._pieces] + [f"word:{word}" for word in self.words]
+        named = [f"word:{word}" for word in self.words] + [f"pair:{pair}" for pair in self.pairs]
+        return [piece for piece, row in pieces if row < self._pieces] + named
 
     def transform(self, texts: Sequence[str]) -> sparse.csr_array:
         """Weights of the tokens of each text -> [texts, tokens], rows of unit length."""
@@ -125,9 +136,11 @@ class Features:
     def count_tokens(self, texts: Iterable[Sequence[str]]) -> sparse.csr_array:
         """How often each token is in each text, given as words -> [texts, tokens]."""
         tokens, bounds = array("i"), array("q", [0])
-        tokens_of = self._tokens.__getitem__
+        tokens_of, paired = self._tokens.__getitem__, self._paired
         for words in texts:
             tokens.extend(chain.from_iterable(map(tokens_of, words)))
+            if paired:
+                tokens.extend([paired[pair] for pair in pairwise(words) if pair in paired])
             bounds.append(len(tokens))
         indices = np.array(tokens, dtype=np.int32)
         counts = sparse.csr_array(
@@ -229,3 +242,12 @@ def _whole_words(words: Counter[str], tokenizer: Tokenizer, settings: FeatureSet
     frequent = sorted(word for word, count in words.items() if count >= settings.min_count)
     cut = tokenizer.encode_batch(frequent)
     return [word for word, encoding in zip(frequent, cut, strict=True) if len(encoding.ids) > 1]
+
+
+def _frequent_pairs(texts: Iterable[Sequence[str]]) -> list[str]:
+    """Words that follow each other in enough texts, the most frequent where there are too many."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for words in texts:
+        counts.update(set(pairwise(words)))
+    frequent = sorted((-count, pair) for pair, count in counts.items() if count >= _PAIR_COUNT)
+    return sorted(" ".join(pair) for _, pair in frequent[:_LARGEST])

@@ -25,7 +25,7 @@ from decaf.networks import Instance
 
 __all__ = ["FORMAT", "Model"]
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,10 @@ class Model:
             features = self.features
             writers["tokenizer.json"] = lambda path: features.tokenizer.save(str(path))
             writers["features.json"] = lambda path: path.write_text(
-                json.dumps({"words": list(features.words), "idf": features.idf.tolist()}), encoding="utf-8"
+                json.dumps(
+                    {"words": list(features.words), "pairs": list(features.pairs), "idf": features.idf.tolist()}
+                ),
+                encoding="utf-8",
             )
         for number, instance in enumerate(self.instances):
             arrays = {name: tensor.contiguous().cpu().clone() for name, tensor in instance.tensors().items()}
@@ -140,6 +143,8 @@ def read_header(folder: Path) -> dict[str, Any]:
         raise ModelError(f"{path}: is damaged ({error}); train again or restore it") from error
     if not isinstance(version, int) or version > FORMAT:
         raise ModelError(f"{path}: has format {version!r} and this decaf reads up to {FORMAT}; install a newer decaf")
+    if version < FORMAT:
+        raise ModelError(f"{path}: has format {version} from before the first release; train the model again")
     if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
         raise ModelError(f"{path}: is damaged (files); train again or restore it")
     if not isinstance(content.get("config"), dict):
@@ -154,7 +159,8 @@ def _read_features(folder: Path, settings: FeatureSettings) -> Features:
         raise ModelError(f"{folder / 'tokenizer.json'}: cannot be read ({error})") from error
     stored = json.loads((folder / "features.json").read_text(encoding="utf-8"))
     try:
-        return Features(tokenizer, stored["words"], np.array(stored["idf"], dtype=np.float32), settings)
+        idf, pairs = np.array(stored["idf"], dtype=np.float32), stored.get("pairs", ())
+        return Features(tokenizer, stored["words"], idf, settings, pairs)
     except DecafError as error:
         raise ModelError(f"{folder}: {error}") from error
 

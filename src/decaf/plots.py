@@ -28,7 +28,7 @@ def plot_run(folder: Path) -> None:
     for module, by_epoch in losses.items():
         epochs = sorted(by_epoch)
         axes.plot(epochs, [by_epoch[epoch] for epoch in epochs], marker=".", label=module + notes.get(module, ""))
-    axes.set(xlabel="epoch", ylabel="mean logistic loss", yscale="log", title="Training")
+    axes.set(xlabel="epoch", ylabel="mean loss", yscale="log", title="Training")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if losses:
         axes.legend(fontsize="small")

@@ -90,6 +90,11 @@ class Predictions:
         """The `top` best labels of these documents."""
         return Predictions(self.ids[documents, :top], self.scores[documents, :top])
 
+    def above(self, threshold: float) -> Predictions:
+        """The same predictions without labels that score less."""
+        kept = self.scores >= threshold
+        return Predictions(np.where(kept, self.ids, -1), np.where(kept, self.scores, np.float32(-np.inf)))
+
     def without(self, pairs: Pairs, labels: int) -> Predictions:
         """The same predictions with these (document, label) pairs taken out; what was behind them moves up."""
         rows = np.unique(pairs[:, 0])

@@ -15,16 +15,22 @@ __all__ = ["Predictor"]
 
 
 class Predictor:
-    """Answers with a trained model."""
+    """Answers with a trained model.
 
-    def __init__(self, model: Model, *, device: str = "cpu") -> None:
+    `tail` leans from frequent labels (0) to rare ones (1); None: as the model was made.
+    """
+
+    def __init__(self, model: Model, *, device: str = "cpu", tail: float | None = None) -> None:
         self.model = model
-        self.scorer: Scorer = ExactScorer(model, choose_device(device))
+        self.scorer: Scorer = ExactScorer(model, choose_device(device), tail=tail)
 
-    def predict(self, texts: Sequence[str], *, top: int = 5) -> Predictions:
-        """The most probable labels of each text; rows of `model.labels` and their probabilities."""
+    def predict(self, texts: Sequence[str], *, top: int = 5, threshold: float = 0.0) -> Predictions:
+        """The labels of each text that are most likely, and at least as likely as the threshold.
+
+        Labels are rows of `model.labels`; scores are chances.
+        """
         if isinstance(texts, str):
             raise TypeError("predict takes a list of texts; write predict([text])")
         if self.model.features is None:
             raise ModelError("this model was trained on ready features and knows no words; use predictor.scorer")
-        return self.scorer.top(self.model.features.transform(texts), top)
+        return self.scorer.top(self.model.features.transform(texts), top).above(threshold)

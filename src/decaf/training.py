@@ -17,32 +17,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decaf.config import Config
+from decaf.config import Config, recipe
 from decaf.datasets import Dataset, Items
 from decaf.devices import choose_device, free_memory
 from decaf.errors import ModelError, TrainingError
 from decaf.features import Features, texts_of, with_features
 from decaf.model import FORMAT, Model, read_header
+from decaf.modules.blend import learn_blend
 from decaf.modules.checkpoints import Checkpoint, Forgetful
 from decaf.modules.problem import Problem
 from decaf.modules.ranker import learn_ranker
 from decaf.modules.shortlister import Shortlist, learn_shortlister
-from decaf.modules.tokens import learn_tokens
-from decaf.networks import Instance
+from decaf.modules.tokens import Tokens, learn_tokens
+from decaf.networks import Instance, first_blend
 from decaf.plots import plot_run
 
-__all__ = ["RECIPES", "memory_needed", "recipe", "train"]
+__all__ = ["memory_needed", "train"]
 
 log = logging.getLogger(__name__)
 
-RECIPES = {"paper": Config(), "paper-lite": Config().with_settings(["model.lite=true"])}
-
-
-def recipe(name: str) -> Config:
-    """The settings of a recipe."""
-    if name not in RECIPES:
-        raise TrainingError(f"there is no recipe {name!r}; there are: {', '.join(RECIPES)}")
-    return RECIPES[name]
+_STEPS = 32  # in an epoch, at the least
 
 
 def train(
@@ -56,28 +50,36 @@ def train(
     """Train a model; with a folder, the run is kept there, and the model is written into it."""
     started = time.perf_counter()
     where = choose_device(device)
-    config = config or Config()
+    config = config or recipe()
     features = None
     ready = (dataset.train.documents.features, dataset.labels.features)
     if dataset.has_texts and any(given is None for given in ready):
         texts = texts_of(dataset.train.documents, config.features), texts_of(dataset.labels, config.features)
         features = Features.learn(*texts, config.features)
     dataset = with_features(dataset, config.features, features)
-    problem = Problem.of(dataset.train.documents.need_features(), dataset.labels.need_features(), dataset.train.truth)
+    problem = Problem.of(
+        dataset.train.documents.need_features(),
+        dataset.labels.need_features(),
+        dataset.train.truth,
+        dataset.train.filters,
+        dataset.inverse_propensity,
+        hold=config.split.validation,
+        seed=config.split.seed,
+    )
     if not len(problem.kept):
         raise TrainingError(f"{dataset.name}: no training document has both a known token and a label")
-    config = _with_sizes(config, problem)
+    config = _with_sizes(config, problem, where)
     _check_memory(problem, config, where)
     run = _fingerprint(problem, dataset.labels, config, seed)
     if folder is not None and (Path(folder) / "model.json").is_file():
         return _finished(Path(folder), run)
     keeper = Forgetful() if folder is None else Checkpoint(Path(folder), run, where)
     with _quick_products():
-        table = keeper.result(
-            "module I", lambda: {"table": learn_tokens(problem, config, seed=seed, device=where, keeper=keeper)}
-        )["table"]
+        learned = keeper.result(
+            "module I", lambda: learn_tokens(problem, config, seed=seed, device=where, keeper=keeper).tensors()
+        )
         instances = tuple(
-            _learn_instance(number, problem, table, config, seed=seed, keeper=keeper)
+            _learn_instance(number, problem, Tokens.of(learned), config, seed=seed, keeper=keeper)
             for number in range(config.ensemble.instances)
         )
     about = {
@@ -120,38 +122,56 @@ def _quick_products() -> Iterator[None]:
 
 
 def _learn_instance(
-    number: int, problem: Problem, table: Tensor, config: Config, *, seed: int, keeper: Checkpoint | Forgetful
+    number: int, problem: Problem, tokens: Tokens, config: Config, *, seed: int, keeper: Checkpoint | Forgetful
 ) -> Instance:
     """Modules II to IV of one instance."""
     part = "" if config.ensemble.instances == 1 else f", instance {number + 1}"
     seed = seed + 1000 * number
 
     def shortlist() -> dict[str, Tensor]:
-        return learn_shortlister(f"module II{part}", problem, table, config, seed=seed, keeper=keeper).tensors()
+        return learn_shortlister(f"module II{part}", problem, tokens, config, seed=seed, keeper=keeper).tensors()
 
     found = Shortlist.of(keeper.result(f"module II{part}", shortlist))
 
     def rank() -> dict[str, Tensor]:
         ranker = learn_ranker(f"module IV{part}", problem, found, config, seed=seed, keeper=keeper)
-        return Instance(found.shortlister, ranker, found.clusters.shape[1]).tensors()
+        blend = first_blend(found.texts) if config.model.loss == "softmax" else None
+        instance = Instance(found.shortlister, ranker, found.clusters.shape[1], blend)
+        if blend is not None and problem.held is not None:
+            blend = learn_blend(f"blend{part}", problem.held, instance, keeper)
+        return dataclasses.replace(instance, blend=blend).tensors()
 
     return Instance.of(keeper.result(f"module IV{part}", rank))
 
 
-def _with_sizes(config: Config, problem: Problem) -> Config:
+def _with_sizes(config: Config, problem: Problem, device: torch.device) -> Config:
     """Fill in what the settings leave to the size of the data."""
-    labels = len(problem.kept)
+    labels, documents = len(problem.kept), problem.documents.shape[0]
     dim = config.model.dim or (300 if labels < 1_000_000 else 512)
     clusters = config.shortlister.clusters or 1 << max(0, min(17, round(math.log2(max(labels, 1) / 4))))
     if not config.model.text and not config.model.refinement:
         raise TrainingError("model.text and model.refinement are both false; classifiers need one of them")
     if clusters & (clusters - 1):
         raise TrainingError(f"shortlister.clusters must be a power of two, not {clusters}")
+    texts = documents + (labels if config.tokens.own_texts and config.tokens.kind == "texts" else 0)
+    # All labels are negatives where that is cheap: on a GPU up to 100,000, otherwise where a sample is hardly fewer.
+    negatives = config.ranker.negatives or (labels if labels <= (100_000 if device.type == "cuda" else 2048) else 2048)
     return dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, dim=dim),
-        shortlister=dataclasses.replace(config.shortlister, clusters=clusters),
+        tokens=dataclasses.replace(config.tokens, batch=config.tokens.batch or _batch(texts, 4096)),
+        shortlister=dataclasses.replace(
+            config.shortlister, clusters=clusters, batch=config.shortlister.batch or _batch(documents, 1024)
+        ),
+        ranker=dataclasses.replace(
+            config.ranker, negatives=min(negatives, labels), batch=config.ranker.batch or _batch(documents, 1024)
+        ),
     )
+
+
+def _batch(documents: int, most: int) -> int:
+    """Documents a step, a power of two: enough steps in an epoch to learn, few enough to be quick."""
+    return int(min(most, max(32, 1 << max(0, round(math.log2(max(documents, 1) / _STEPS))))))
 
 
 def _check_memory(problem: Problem, config: Config, device: torch.device) -> None:
@@ -169,10 +189,13 @@ def _check_memory(problem: Problem, config: Config, device: torch.device) -> Non
 def _fingerprint(problem: Problem, labels: Items, config: Config, seed: int) -> str:
     """A name for these data and settings."""
     digest = hashlib.sha256(json.dumps([FORMAT, seed, config.to_json()]).encode())
-    for matrix in (problem.documents, problem.labels, problem.truth):
+    held = problem.held
+    matrices = (problem.documents, problem.labels, problem.truth)
+    for matrix in matrices if held is None else (*matrices, held.documents, held.truth):
         for array in (matrix.indptr, matrix.indices, matrix.data):
             digest.update(np.ascontiguousarray(array).data)
-    digest.update(np.ascontiguousarray(problem.kept).data)
+    for array in (problem.kept, problem.filters):
+        digest.update(np.ascontiguousarray(array).data)
     for row in range(labels.count):
         digest.update(json.dumps([labels.id(row), labels.text(row)]).encode())
     return digest.hexdigest()[:32]

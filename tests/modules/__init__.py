@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import sparse
 
-from decaf import Config, Dataset
+from decaf import Dataset
+from decaf.config import recipe
 from decaf.datasets import Items, Part
 from decaf.datasets.parts import no_pairs
 
@@ -17,7 +18,7 @@ QUICK_SETTINGS = ["model.dim=16", "ensemble.instances=1"] + [
     for stage in ("tokens", "shortlister", "ranker")
     for setting in ("epochs=5", "batch=32", "rate=0.05", "dropout=0.2")
 ]
-QUICK = Config().with_settings(QUICK_SETTINGS)
+QUICK = recipe("paper").with_settings(QUICK_SETTINGS)
 
 
 def truth_of(rows: Sequence[Sequence[int]], labels: int) -> sparse.csr_array:

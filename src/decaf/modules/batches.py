@@ -42,7 +42,7 @@ class Batches:
         self._size = min(size, len(documents))
         self.steps = -(-len(documents) // self._size)
         self._padding = self.steps * self._size - len(documents)
-        self._entries, self._pairs = _room(documents, self._size), _room(positives, self._size)
+        self._entries, self._pairs = documents.room(self._size), positives.room(self._size)
         self.device = documents.columns.device
         self._make()
 
@@ -104,10 +104,3 @@ class Batches:
         line = torch.arange(self.steps, device=self.device)
         line = torch.repeat_interleave(line, begins.diff(), output_size=len(entries))
         field[line, torch.arange(len(entries), device=self.device) - begins[line]] = entries
-
-
-def _room(rows: Rows, size: int) -> int:
-    """Entries that hardly any batch exceeds."""
-    lengths = rows.bounds.diff().double()
-    spread = float(lengths.std(correction=0)) * size**0.5
-    return max(1, min(int(float(lengths.mean()) * size + 6 * spread) + 1, int(lengths.topk(size).values.sum())))

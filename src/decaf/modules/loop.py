@@ -6,6 +6,7 @@ import hashlib
 import logging
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,14 +17,16 @@ from torch import Tensor, nn
 
 from decaf.errors import TrainingError
 from decaf.modules.batches import Batch, Batches
-from decaf.networks import Rows
+from decaf.networks import Rows, RowTable
 from decaf.progress import progress
 
-__all__ = ["Keeper", "RowAdam", "Schedule", "Task", "adam", "fit", "seeded"]
+__all__ = ["Keeper", "RowAdam", "Schedule", "TableAdam", "Task", "adam", "fit", "seeded"]
 
 log = logging.getLogger(__name__)
 
 _SMALL = 300_000  # parameters
+_WORSE = 0.5  # points of P@1 below the best that are no noise
+_PATIENCE = 2  # epochs in a row that a module may be worse
 
 
 @dataclass(frozen=True)
@@ -40,21 +43,31 @@ class Schedule:
         return float(self.rate * 0.5 ** sum(epoch >= at for at in self.halve_at))
 
 
-class Task(Protocol):
+class Task(ABC):
     """What a module learns: its parameters, and the loss of a batch."""
 
-    @property
-    def network(self) -> nn.Module:
-        """All that learns."""
-        ...
+    network: nn.Module  # all that learns
 
+    @abstractmethod
     def loss(self, batch: Batch) -> Tensor:
         """The mean loss of a batch."""
-        ...
 
+    @abstractmethod
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """One or more optimizers over all parameters that learn."""
-        ...
+
+    def order(self, epoch: int, documents: int) -> Tensor:
+        """The order in which an epoch goes through the documents."""
+        return torch.randperm(documents)
+
+    @property
+    def watched(self) -> bool:
+        """Whether there are held-out documents to watch."""
+        return False
+
+    def figure(self) -> float:
+        """How well held-out documents fare after an epoch: P@1 in percent."""
+        raise NotImplementedError
 
 
 class Keeper(Protocol):
@@ -80,7 +93,8 @@ def fit(
     began = time.perf_counter()
     device = documents.columns.device
     optimizers = task.optimizers()
-    state = _state(task.network, optimizers)
+    watch = _Watch(task)
+    state = _state(task.network, optimizers) | watch.state
     done = keeper.restore(name, state)
     if done:
         log.info("%s: going on after epoch %d", name, done)
@@ -90,23 +104,70 @@ def fit(
     size = sum(parameter.numel() for parameter in task.network.parameters())
     with progress(name, (schedule.epochs - done) * batches.steps) as advance, _threads_for(size):
         for epoch in range(done, schedule.epochs):
+            if watch.over:
+                break
             started = time.perf_counter()
             for optimizer in optimizers:
                 _set_rate(optimizer, schedule.rate_at(epoch))
             with seeded(seed, name, epoch, device=device):
-                loss = stepper.epoch(torch.randperm(len(documents)).to(device), advance)
+                loss = stepper.epoch(task.order(epoch, len(documents)).to(device), advance)
             if not math.isfinite(loss):
                 raise TrainingError(
                     f"{name}: the loss of epoch {epoch + 1} is not finite; lower its rate and run again"
                 )
             seconds = time.perf_counter() - started
             speed = len(documents) / max(seconds, 1e-9)
+            found = watch.look()
             progressed = (name, epoch + 1, schedule.epochs, loss, speed)
-            log.info("%s: epoch %d of %d, loss %.6f, %.0f documents a second", *progressed)
-            keeper.note(module=name, epoch=epoch + 1, loss=loss, seconds=round(seconds, 3))
+            held = f", P@1 {found['validation']:.2f}" if found else ""
+            log.info("%s: epoch %d of %d, loss %.6f, %.0f documents a second%s", *progressed, held)
+            keeper.note(module=name, epoch=epoch + 1, loss=loss, seconds=round(seconds, 3), **found)
             keeper.keep(name, state, epoch + 1)
+    watch.finish(name)
     task.network.eval()
     log.info("%s: done in %.1f s", name, time.perf_counter() - began)
+
+
+class _Watch:
+    """Watches held-out documents: a module that gets clearly worse stops, and goes back to when it was best."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._names: dict[str, Tensor] = {}
+        self.state: dict[str, Tensor] = {}
+        if task.watched:
+            self._names = dict(task.network.state_dict())
+            self.state = {f"best.{name}": tensor.clone() for name, tensor in self._names.items()}
+            self.state["best"] = torch.zeros(3)  # the best figure, the last, and how often in a row it was far below
+
+    @property
+    def over(self) -> bool:
+        """Whether there is no point in going on."""
+        return bool(self.state) and float(self.state["best"][2]) >= _PATIENCE
+
+    @torch.no_grad()
+    def look(self) -> dict[str, float]:
+        """Note how the held-out documents fare."""
+        if not self.state:
+            return {}
+        self._task.network.eval()
+        figure = self._task.figure()
+        self._task.network.train()
+        best, _, worse = self.state["best"].tolist()
+        if figure >= best:
+            for name, tensor in self._names.items():
+                self.state[f"best.{name}"].copy_(tensor)
+        worse = worse + 1 if figure < best - _WORSE else 0
+        self.state["best"].copy_(torch.tensor([max(best, figure), figure, worse]))
+        return {"validation": round(figure, 2)}
+
+    @torch.no_grad()
+    def finish(self, name: str) -> None:
+        """Go back to the best state where the last is clearly worse."""
+        if self.state and float(self.state["best"][1]) < float(self.state["best"][0]) - _WORSE:
+            log.info("%s: going back to where held-out documents fared best, P@1 %.2f", name, self.state["best"][0])
+            for key, tensor in self._names.items():
+                tensor.copy_(self.state[f"best.{key}"])
 
 
 @contextmanager
@@ -213,6 +274,33 @@ class RowAdam(torch.optim.Optimizer):
                 square.add_((gradient**2 - square) * touched, alpha=1 - second)
                 size = group["lr"] * (1 - second ** memory["step"]).sqrt() / (1 - first ** memory["step"])
                 parameter.sub_(size * touched * mean / (square.sqrt() + group["eps"]))
+
+
+class TableAdam(torch.optim.Optimizer):
+    """Adam on tables of which a step reads some rows: time and memory of a step depend on those rows alone."""
+
+    def __init__(self, tables: Sequence[RowTable]) -> None:
+        super().__init__([table.values for table in tables], {"betas": (0.9, 0.999), "eps": 1e-8})
+        self._tables = tables
+        _prepare(self)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Move the rows that were read."""
+        (group,) = self.param_groups
+        first, second = group["betas"]
+        for table in self._tables:
+            if table.rows is None or table.read is None or table.read.grad is None:
+                continue
+            memory, rows, gradient = self.state[table.values], table.rows, table.read.grad
+            memory["step"] += 1
+            mean = memory["exp_avg"][rows].lerp(gradient, 1 - first)
+            square = memory["exp_avg_sq"][rows].lerp(gradient**2, 1 - second)
+            memory["exp_avg"].index_copy_(0, rows, mean)
+            memory["exp_avg_sq"].index_copy_(0, rows, square)
+            size = group["lr"] * (1 - second ** memory["step"]).sqrt() / (1 - first ** memory["step"])
+            table.values.index_copy_(0, rows, table.read - size * mean / (square.sqrt() + group["eps"]))
+            table.rows = table.read = None
 
 
 def adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:

@@ -7,14 +7,16 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from decaf.modules.batches import Batch
-from decaf.modules.loop import adam
+from decaf.modules.loop import Task, adam
 from decaf.networks import TextNetwork
 
 __all__ = ["MetaTask"]
 
 
-class MetaTask:
+class MetaTask(Task):
     """One logistic classifier for each cluster; token embeddings, blocks and classifiers learn together."""
+
+    network: TextNetwork
 
     def __init__(self, network: TextNetwork) -> None:
         self.network = network

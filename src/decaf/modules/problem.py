@@ -10,7 +10,20 @@ from scipy import sparse
 
 from decaf.features import unit_values
 
-__all__ = ["MetaLabels", "Problem", "label_sums"]
+__all__ = ["Held", "MetaLabels", "Problem", "label_sums"]
+
+_HELD = 2_000  # documents, enough to choose by
+_TOO_FEW = 50  # documents, too few to choose by
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Documents held out of training to choose by."""
+
+    documents: sparse.csr_array  # [documents, tokens]
+    truth: sparse.csr_array  # [documents, labels]
+    filters: NDArray[np.int64]  # (document, label) pairs that count for nothing
+    inverse_propensity: NDArray[np.float64]  # [labels]
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,17 +34,78 @@ class Problem:
     labels: sparse.csr_array  # label texts, [labels, tokens]
     truth: sparse.csr_array  # [documents, labels], ones
     kept: NDArray[np.int64]  # the user's number of each label
+    filters: NDArray[np.int64]  # (document, label) pairs that count for nothing, neither right nor wrong
+    held: Held | None = None
 
     @classmethod
-    def of(cls, documents: sparse.csr_array, labels: sparse.csr_array, truth: sparse.csr_array) -> Problem:
-        """Leave out labels without a document, and documents without a token or a label."""
+    def of(
+        cls,
+        documents: sparse.csr_array,
+        labels: sparse.csr_array,
+        truth: sparse.csr_array,
+        filters: NDArray[np.int64] | None = None,
+        inverse_propensity: NDArray[np.float64] | None = None,
+        *,
+        hold: float = 0.0,
+        seed: int = 0,
+    ) -> Problem:
+        """Leave out labels without a document, and documents without a token or a label; hold out a share of them."""
+        pairs = np.zeros((0, 2), dtype=np.int64) if filters is None else filters
         rows = np.flatnonzero((np.diff(documents.indptr) > 0) & (np.diff(truth.indptr) > 0))
         truth = sparse.csr_array(truth[rows])
         kept = np.flatnonzero(np.bincount(truth.indices, minlength=truth.shape[1]))
         truth = sparse.csr_array(truth[:, kept])
         truth.sort_indices()
         truth.data = np.ones(truth.nnz, dtype=np.float32)
-        return cls(sparse.csr_array(documents[rows]), sparse.csr_array(labels[kept]), truth, kept)
+        held = _spare_documents(truth, hold, np.random.default_rng([seed, 3]))
+        label_texts = sparse.csr_array(labels[kept])
+        trained = np.setdiff1d(np.arange(len(rows)), held)
+        judged = None
+        if len(held):
+            chances = np.ones(len(kept)) if inverse_propensity is None else inverse_propensity[kept]
+            chosen = rows[held]
+            own = _within(pairs, chosen, kept)
+            judged = Held(sparse.csr_array(documents[chosen]), sparse.csr_array(truth[held]), own, chances)
+        chosen = rows[trained]
+        documents, truth = sparse.csr_array(documents[chosen]), sparse.csr_array(truth[trained])
+        return cls(documents, label_texts, truth, kept, _within(pairs, chosen, kept), judged)
+
+    def known(self) -> sparse.csr_array:
+        """The pairs that are no negatives: 1 for true ones, -1 for those that count for nothing."""
+        ones = np.ones(len(self.filters), dtype=np.float32)
+        neither = sparse.csr_array((ones, (self.filters[:, 0], self.filters[:, 1])), shape=self.truth.shape)
+        neither.data[:] = 1
+        known = sparse.csr_array(self.truth - (neither - neither * self.truth))
+        known.eliminate_zeros()
+        known.sort_indices()
+        return known
+
+
+def _spare_documents(truth: sparse.csr_array, share: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Documents to hold out: a share, a few thousand at the most, none of them the last of a label."""
+    wanted = min(round(share * truth.shape[0]), _HELD)
+    if wanted < _TOO_FEW:
+        return np.zeros(0, dtype=np.int64)
+    left = np.bincount(truth.indices, minlength=truth.shape[1])
+    chosen: list[int] = []
+    for row in rng.permutation(truth.shape[0]):
+        labels = truth.indices[truth.indptr[row] : truth.indptr[row + 1]]
+        if (left[labels] > 1).all():
+            left[labels] -= 1
+            chosen.append(int(row))
+            if len(chosen) == wanted:
+                break
+    return np.sort(np.array(chosen if len(chosen) >= _TOO_FEW else [], dtype=np.int64))
+
+
+def _within(pairs: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The pairs among these rows and columns, by their place there."""
+    row, column = np.searchsorted(rows, pairs[:, 0]), np.searchsorted(columns, pairs[:, 1])
+    there = (row < len(rows)) & (column < len(columns))
+    row, column = row[there], column[there]
+    same = (rows[row] == pairs[there, 0]) & (columns[column] == pairs[there, 1])
+    found: NDArray[np.int64] = np.unique(np.stack([row[same], column[same]], axis=1), axis=0)
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
-from torch.nn.functional import softplus
+from torch import Tensor, nn
+from torch.nn.functional import normalize, softplus
 
 from decaf.config import Config
 from decaf.modules.batches import Batch
-from decaf.modules.loop import Keeper, RowAdam, Schedule, adam, fit, seeded
-from decaf.modules.problem import Problem
+from decaf.modules.judge import Judge
+from decaf.modules.loop import Keeper, RowAdam, Schedule, Task, adam, fit, seeded
+from decaf.modules.problem import Held, Problem
 from decaf.modules.shortlister import Shortlist
-from decaf.networks import FixedBags, Ranker, Rows, TextNetwork
+from decaf.modules.softmax import Candidates, SoftmaxTask
+from decaf.networks import FixedBags, Instance, Ranker, Rows, TextNetwork, first_blend
 
-__all__ = ["RankTask", "learn_ranker"]
+__all__ = ["ChoiceTask", "RankTask", "learn_ranker"]
+
+_TEMPERATURE = 40.0  # at the start; text and refinement vectors of unit length weigh a half each
+_FIRST = 16  # clusters of a shortlist that hard negatives come from
+_DOCUMENTS = 256  # judged at a time
 
 
 def learn_ranker(
@@ -21,7 +27,13 @@ def learn_ranker(
 ) -> Ranker:
     """Begin the classifiers from the labels' texts (module III), then learn them on the shortlists (module IV)."""
     settings, model, device = config.ranker, config.model, shortlist.table.device
-    start = None if not model.refinement else "text" if settings.from_text and model.text else "random"
+    softmax = model.loss == "softmax"
+    start: str | Tensor | None = None
+    if model.refinement:
+        start = "text" if settings.from_text and model.text else "random"
+        if start == "text" and shortlist.texts is not None:
+            start = normalize(shortlist.texts, dim=1)
+    few = softmax and settings.negatives < len(problem.kept)
     with seeded(seed, name, device=device):
         network = TextNetwork(
             shortlist.table,
@@ -30,16 +42,87 @@ def learn_ranker(
             text=model.text,
             refinement=start,
             learn_table=not model.lite,
+            temperature=_TEMPERATURE if softmax else None,
+            by_rows=few,
         )
-    task = RankTask(network, shortlist, forced=settings.forced)
+    if softmax:
+        known = problem.known()
+        negatives = settings.negatives if few else 0
+        task: Task = ChoiceTask(network, shortlist, problem, negatives=negatives, hard=settings.hard)
+    else:
+        known, task = problem.truth, RankTask(network, shortlist, forced=settings.forced)
     schedule = Schedule(settings.epochs, settings.batch, settings.rate, (settings.epochs // 2,))
-    documents, positives = Rows.of(problem.documents, device), Rows.of(problem.truth, device)
+    documents, positives = Rows.of(problem.documents, device), Rows.of(known, device)
     fit(name, task, documents, positives, schedule, seed=seed, keeper=keeper)
     return Ranker(*network.frozen())
 
 
-class RankTask:
+class ChoiceTask(SoftmaxTask):
+    """True labels against all others, or against those of the batch, some of the shortlists and some at random."""
+
+    network: TextNetwork
+
+    def __init__(
+        self, network: TextNetwork, shortlist: Shortlist, problem: Problem, *, negatives: int, hard: int
+    ) -> None:
+        self.network = network
+        self._shortlist, self._negatives, self._hard = shortlist, negatives, hard
+        self._held = None if problem.held is None else _HeldLists(problem.held, shortlist)
+
+    def candidates(self, batch: Batch) -> Candidates:
+        """All labels; or of the batch, of the first clusters of its documents' shortlists, and at random."""
+        count, device = self.network.count, batch.columns.device
+        if not self._negatives:
+            return Candidates.all(count, device)
+        clusters, members = self._shortlist.clusters[:, :_FIRST], self._shortlist.shortlister.members
+        size = (len(batch.numbers), self._hard)
+        drawn = torch.randint(clusters.shape[1], size, device=device)
+        slots = torch.randint(members.shape[1], size, device=device)
+        listed = members[clusters[batch.numbers].long().gather(1, drawn), slots].flatten()
+        others = torch.randint(count, (self._negatives,), device=device)
+        return Candidates.of(torch.cat([batch.columns, listed.masked_fill(listed < 0, count), others]), count)
+
+    def scores(self, batch: Batch, labels: Tensor | None) -> Tensor:
+        """Scores of classifiers."""
+        logits: Tensor = self.network(batch.tokens, batch.starts, batch.weights, labels)
+        return logits
+
+    @property
+    def watched(self) -> bool:
+        """Whether there are held-out documents."""
+        return self._held is not None
+
+    def figure(self) -> float:
+        """P@1 of the held-out documents on their shortlists, classifier and half the label text together."""
+        assert self._held is not None  # noqa: S101 - only what is watched is asked
+        return self._held.precision(Ranker(*self.network.frozen()))
+
+
+class _HeldLists:
+    """The shortlists of held-out documents."""
+
+    def __init__(self, held: Held, shortlist: Shortlist) -> None:
+        self._documents, self._beam = held.documents, shortlist.clusters.shape[1]
+        self._shortlist = shortlist
+        self._judge = Judge(held, shortlist.table.device)
+
+    @torch.no_grad()
+    def precision(self, ranker: Ranker) -> float:
+        """P@1 with these classifiers, in percent."""
+        labels, scores = [], []
+        instance = Instance(self._shortlist.shortlister, ranker, self._beam, first_blend(self._shortlist.texts))
+        for start in range(0, self._documents.shape[0], _DOCUMENTS):
+            rows = Rows.of(self._documents[start : start + _DOCUMENTS], ranker.weights.device)
+            parts = instance.parts(rows.columns, rows.starts, rows.values)
+            labels.append(parts.labels)
+            scores.append(instance.chances(parts, 0.0))
+        return self._judge.precision(torch.cat(scores), torch.cat(labels))
+
+
+class RankTask(Task):
     """Logistic classifiers of labels, each document against the labels of its shortlisted clusters."""
+
+    network: TextNetwork
 
     def __init__(self, network: TextNetwork, shortlist: Shortlist, *, forced: bool) -> None:
         self.network = network
@@ -64,6 +147,6 @@ class RankTask:
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """Adam by rows for refinement vectors and biases, plain Adam for the rest."""
         labels = self.network.labels
-        own = [parameter for parameter in (labels.refinement, labels.bias) if parameter is not None]
+        own = [values for values in (labels.refinement, labels.bias) if isinstance(values, nn.Parameter)]
         others = [p for p in self.network.parameters() if p.requires_grad and all(p is not mine for mine in own)]
         return [adam(others), *([RowAdam(own)] if own else [])]

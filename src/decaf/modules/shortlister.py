@@ -10,17 +10,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from decaf.clusters import balanced_clusters
 from decaf.config import Config
-from decaf.modules.loop import Keeper, Schedule, fit, seeded
+from decaf.modules.batches import Batch
+from decaf.modules.loop import Keeper, Schedule, Task, fit, seeded
 from decaf.modules.meta import MetaTask
 from decaf.modules.problem import MetaLabels, Problem, label_sums
+from decaf.modules.softmax import Candidates, SoftmaxTask
+from decaf.modules.tokens import Tokens
 from decaf.networks import FixedBags, FrozenEncoder, Level, Rows, Shortlister, TextNetwork
 
-__all__ = ["Shortlist", "learn_shortlister", "retrieve"]
+__all__ = ["ClusterTask", "Shortlist", "learn_shortlister", "retrieve"]
 
 log = logging.getLogger(__name__)
 
@@ -37,32 +40,38 @@ class Shortlist:
     cluster: Tensor  # [labels]
     table: Tensor  # token embeddings as fine-tuned, [tokens, dim]
     clusters: Tensor  # [documents, beam], best first
+    texts: Tensor | None = None  # label texts among the documents that the shortlister's encoder makes, [labels, dim]
 
     def tensors(self) -> dict[str, Tensor]:
         """All arrays by name."""
         own = {f"shortlister.{name}": tensor for name, tensor in self.shortlister.tensors().items()}
-        return own | {"cluster": self.cluster, "table": self.table, "clusters": self.clusters}
+        texts = {} if self.texts is None else {"texts": self.texts}
+        return own | {"cluster": self.cluster, "table": self.table, "clusters": self.clusters} | texts
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Shortlist:
         """The shortlist made of these arrays."""
         own = {name.removeprefix("shortlister."): tensor for name, tensor in tensors.items() if "." in name}
-        return cls(Shortlister.of(own), tensors["cluster"], tensors["table"], tensors["clusters"])
+        arrays = (tensors["cluster"], tensors["table"], tensors["clusters"], tensors.get("texts"))
+        return cls(Shortlister.of(own), *arrays)
 
 
 def learn_shortlister(
-    name: str, problem: Problem, table: Tensor, config: Config, *, seed: int, keeper: Keeper
+    name: str, problem: Problem, tokens: Tokens, config: Config, *, seed: int, keeper: Keeper
 ) -> Shortlist:
     """Learn to name clusters, and retrieve the shortlist of every training document."""
     settings = config.shortlister
     beam = settings.beam or max(16, min(200, settings.clusters * 200 >> 15))
+    texts = tokens.labels
     if settings.kind == "neighbours":
-        made = _neighbours(problem, table)
+        made = _neighbours(problem, tokens)
         beam *= -(-len(problem.kept) // settings.clusters)  # as many labels as that many clusters hold
     elif settings.kind == "tree":
-        made = _tree(name, problem, table, config, seed=seed, keeper=keeper)
+        made, texts = _tree(name, problem, tokens.table, config, seed=seed, keeper=keeper), None
+    elif tokens.encoder is None:
+        made = _clusters(name, problem, tokens.table, config, seed=seed, keeper=keeper)
     else:
-        made = _clusters(name, problem, table, config, seed=seed, keeper=keeper)
+        made = _clusters_of_texts(name, problem, tokens, config, seed=seed, keeper=keeper)
     shortlister, cluster, table = made
     clusters, recall = _reach(shortlister, problem, cluster, beam, fixed=bool(settings.beam))
     keeper.note(module=name, beam=clusters.shape[1], recall=round(100 * recall, 2))
@@ -73,7 +82,7 @@ def learn_shortlister(
         len(shortlister.bias),
         100 * recall,
     )
-    return Shortlist(shortlister, cluster, table, clusters)
+    return Shortlist(shortlister, cluster, table, clusters, texts)
 
 
 _Learned = tuple[Shortlister, Tensor, Tensor]  # the shortlister, the cluster of each label, token embeddings
@@ -82,7 +91,8 @@ _Learned = tuple[Shortlister, Tensor, Tensor]  # the shortlister, the cluster of
 def _clusters(name: str, problem: Problem, table: Tensor, config: Config, *, seed: int, keeper: Keeper) -> _Learned:
     """The paper's own: one classifier for each of K clusters, text and refinement; everything is fine-tuned."""
     settings, model, device = config.shortlister, config.model, table.device
-    cluster = _cluster_labels(problem, table, settings.clusters, seed)
+    sums = label_sums(problem, problem.documents @ table.cpu().numpy())
+    cluster = _cluster_labels(sums, settings.clusters, seed, device)
     meta = MetaLabels.of(problem, cluster, settings.clusters)
     start = None if not model.refinement else "text" if model.text else "random"
     with seeded(seed, name, device=device):
@@ -94,26 +104,85 @@ def _clusters(name: str, problem: Problem, table: Tensor, config: Config, *, see
             refinement=start,
             learn_table=not model.lite,
         )
-    _fit(name, network, problem, meta, config, seed=seed, keeper=keeper)
+    _fit(name, MetaTask(network), problem, meta, config, seed=seed, keeper=keeper)
     shortlister = Shortlister(*network.frozen(), torch.as_tensor(meta.members).to(device))
     return shortlister, torch.as_tensor(cluster).to(device), network.table.detach()
 
 
-def _neighbours(problem: Problem, table: Tensor) -> _Learned:
+def _clusters_of_texts(
+    name: str, problem: Problem, tokens: Tokens, config: Config, *, seed: int, keeper: Keeper
+) -> _Learned:
+    """One vector for each of K clusters among the documents as module I places them; only these vectors learn."""
+    assert tokens.encoder is not None  # noqa: S101 - the caller has looked
+    assert tokens.labels is not None  # noqa: S101
+    settings, device = config.shortlister, tokens.table.device
+    vectors = _encoded(tokens.encoder, problem.documents)
+    sums = label_sums(problem, vectors.cpu().numpy()) + normalize(tokens.labels, dim=1).cpu().numpy()
+    cluster = _cluster_labels(sums, settings.clusters, seed, device)
+    meta = MetaLabels.of(problem, cluster, settings.clusters)
+    centres = torch.zeros(settings.clusters, vectors.shape[1], device=device)
+    centres.index_add_(0, torch.as_tensor(cluster).to(device), torch.as_tensor(sums).to(device))
+    task = ClusterTask(vectors, normalize(centres, dim=1), float(tokens.labels.norm(dim=1).max()))
+    _fit(name, task, problem, meta, config, seed=seed, keeper=keeper)
+    members = torch.as_tensor(meta.members).to(device)
+    shortlister = Shortlister(tokens.encoder, *task.classifiers(), members)
+    return shortlister, torch.as_tensor(cluster).to(device), tokens.table
+
+
+class ClusterTask(SoftmaxTask):
+    """True clusters of a document against all others, its vector as it is."""
+
+    network: nn.Linear
+
+    def __init__(self, vectors: Tensor, start: Tensor, temperature: float) -> None:
+        self._vectors, self._temperature = vectors, temperature
+        self.network = nn.Linear(start.shape[1], start.shape[0], device=start.device)
+        with torch.no_grad():
+            self.network.weight.copy_(start)
+            self.network.bias.zero_()
+
+    def candidates(self, batch: Batch) -> Candidates:
+        """All clusters."""
+        return Candidates.all(len(self.network.bias), self._vectors.device)
+
+    def scores(self, batch: Batch, labels: Tensor | None) -> Tensor:
+        """Scores of all clusters."""
+        scores: Tensor = self.network(self._temperature * self._vectors[batch.numbers])
+        return scores
+
+    def classifiers(self) -> tuple[Tensor, Tensor]:
+        """Weights and biases, for prediction."""
+        return (self._temperature * self.network.weight).detach(), self.network.bias.detach().clone()
+
+
+def _neighbours(problem: Problem, tokens: Tokens) -> _Learned:
     """The labels whose documents are most like this one: what HNSW looks for, found by an exact search."""
-    device, (labels, dim) = table.device, (len(problem.kept), table.shape[1])
-    nothing = torch.zeros(dim, dim, device=device)
-    encoder = FrozenEncoder(table, torch.ones(dim, device=device), nothing, torch.zeros(dim, device=device))
-    vectors = normalize(torch.as_tensor(problem.documents @ table.cpu().numpy()).relu(), dim=1).numpy()
-    centres = normalize(torch.as_tensor(label_sums(problem, vectors)), dim=1).to(device)
+    table, encoder, labels = tokens.table, tokens.encoder, len(problem.kept)
+    device, dim = table.device, table.shape[1]
+    if encoder is None:
+        nothing = torch.zeros(dim, dim, device=device)
+        encoder = FrozenEncoder(table, torch.ones(dim, device=device), nothing, torch.zeros(dim, device=device))
+    vectors = normalize(_encoded(encoder, problem.documents), dim=1)
+    centres = normalize(torch.as_tensor(label_sums(problem, vectors.cpu().numpy())), dim=1).to(device)
     each = torch.arange(labels, device=device)
     return Shortlister(encoder, centres, torch.zeros(labels, device=device), each[:, None]), each, table
+
+
+@torch.no_grad()
+def _encoded(encoder: FrozenEncoder, documents: sparse.csr_array) -> Tensor:
+    """Vectors of documents."""
+    found = []
+    for start in range(0, documents.shape[0], _DOCUMENTS):
+        rows = Rows.of(documents[start : start + _DOCUMENTS], encoder.table.device)
+        found.append(encoder(rows.columns, rows.starts, rows.values))
+    return torch.cat(found)
 
 
 def _tree(name: str, problem: Problem, table: Tensor, config: Config, *, seed: int, keeper: Keeper) -> _Learned:
     """A tree of small fan-out over fixed document vectors: classifiers on every level, the best nodes followed down."""
     settings, device = config.shortlister, table.device
-    cluster = _cluster_labels(problem, table, settings.clusters, seed)
+    sums = label_sums(problem, problem.documents @ table.cpu().numpy())
+    cluster = _cluster_labels(sums, settings.clusters, seed, device)
     depth = settings.clusters.bit_length() - 1
     levels: list[Level] = []
     for bits in [*range(_FAN_OUT, depth, _FAN_OUT), depth]:
@@ -129,7 +198,7 @@ def _tree(name: str, problem: Problem, table: Tensor, config: Config, *, seed: i
                 learn_table=False,
             )
         network.documents.requires_grad_(False)
-        _fit(title, network, problem, meta, config, seed=seed, keeper=keeper)
+        _fit(title, MetaTask(network), problem, meta, config, seed=seed, keeper=keeper)
         encoder, weights, bias = network.frozen()
         levels.append(Level(weights, bias))
     members = torch.as_tensor(meta.members).to(device)
@@ -137,20 +206,20 @@ def _tree(name: str, problem: Problem, table: Tensor, config: Config, *, seed: i
     return shortlister, torch.as_tensor(cluster).to(device), table
 
 
-def _cluster_labels(problem: Problem, table: Tensor, count: int, seed: int) -> NDArray[np.int64]:
-    """Labels clustered by the bag embeddings of their documents."""
-    embedded = problem.documents @ table.cpu().numpy()
-    rng = np.random.default_rng([seed, 2])
-    return balanced_clusters(label_sums(problem, embedded), count, rng=rng, device=table.device)
+def _cluster_labels(
+    vectors: NDArray[np.float32] | sparse.csr_array, count: int, seed: int, device: torch.device
+) -> NDArray[np.int64]:
+    return balanced_clusters(vectors, count, rng=np.random.default_rng([seed, 2]), device=device)
 
 
 def _fit(
-    name: str, network: TextNetwork, problem: Problem, meta: MetaLabels, config: Config, *, seed: int, keeper: Keeper
+    name: str, task: Task, problem: Problem, meta: MetaLabels, config: Config, *, seed: int, keeper: Keeper
 ) -> None:
-    settings, device = config.shortlister, network.table.device
+    settings = config.shortlister
+    device = next(task.network.parameters()).device
     schedule = Schedule(settings.epochs, settings.batch, settings.rate, (settings.epochs // 2,))
     documents, positives = Rows.of(problem.documents, device), Rows.of(meta.truth, device)
-    fit(name, MetaTask(network), documents, positives, schedule, seed=seed, keeper=keeper)
+    fit(name, task, documents, positives, schedule, seed=seed, keeper=keeper)
 
 
 def retrieve(shortlister: Shortlister, documents: sparse.csr_array, beam: int) -> Tensor:

@@ -1,41 +1,205 @@
-"""Module I: token embeddings, learned by telling clusters of labels apart by their text alone."""
+"""Module I: token embeddings, learned on the texts of labels or, as in the paper, on clusters of labels."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from scipy import sparse
 from scipy.sparse.linalg import svds
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, softplus
 
 from decaf.clusters import balanced_clusters
 from decaf.config import Config
+from decaf.modules.batches import Batch
+from decaf.modules.judge import Judge
 from decaf.modules.loop import Keeper, Schedule, fit, seeded
 from decaf.modules.meta import MetaTask
 from decaf.modules.problem import MetaLabels, Problem, label_sums
-from decaf.networks import FixedBags, Rows, TextNetwork, token_table
+from decaf.modules.softmax import Candidates, SoftmaxTask
+from decaf.networks import FixedBags, FrozenEncoder, Rows, TextNetwork, token_table
 
-__all__ = ["learn_tokens"]
+__all__ = ["TextTask", "Tokens", "learn_tokens", "with_label_texts"]
+
+_TEMPERATURE = 20.0  # at the start
+_RELATED = 0.1  # share of a label's company that another must be to be related
+_ALIKE = 4  # bits: labels that are hard to tell apart come together by about 16
+_DOCUMENTS = 256  # judged at a time
+_LISTED = 50  # labels of a held-out document that are looked at
 
 
-def learn_tokens(problem: Problem, config: Config, *, seed: int, device: torch.device, keeper: Keeper) -> Tensor:
-    """Token embeddings E -> [tokens, dim]."""
-    name, settings, count = "module I", config.tokens, config.shortlister.clusters
-    if not settings.learned:
-        return _fixed_tokens(problem, config.model.dim, seed).to(device)
-    rng = np.random.default_rng([seed, 1])
-    cluster = balanced_clusters(label_sums(problem, problem.documents), count, rng=rng, device=device)
-    meta = MetaLabels.of(problem, cluster, count)
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """What module I learned: token embeddings, and where labels' texts are among documents, if it learned that."""
+
+    table: Tensor  # E, [tokens, dim]
+    encoder: FrozenEncoder | None = None  # of documents
+    labels: Tensor | None = None  # text vectors times the temperature, [labels, dim]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All arrays by name."""
+        if self.encoder is None or self.labels is None:
+            return {"table": self.table}
+        return {f"encoder.{name}": tensor for name, tensor in self.encoder.tensors().items()} | {"labels": self.labels}
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Tokens:
+        """What is made of these arrays."""
+        if "table" in tensors:
+            return cls(tensors["table"])
+        own = {name.removeprefix("encoder."): tensor for name, tensor in tensors.items() if name != "labels"}
+        encoder = FrozenEncoder.of(own)
+        return cls(encoder.table, encoder, tensors["labels"])
+
+
+def learn_tokens(problem: Problem, config: Config, *, seed: int, device: torch.device, keeper: Keeper) -> Tokens:
+    """Learn token embeddings the way the settings say."""
+    if config.tokens.kind == "fixed":
+        return Tokens(_fixed_tokens(problem, config.model.dim, seed).to(device))
+    by_texts = config.tokens.kind == "texts"
+    name = "module I"
     start = token_table(problem.documents.shape[1], config.model.dim, torch.Generator().manual_seed(seed)).to(device)
-    texts = FixedBags(meta.texts, device)
+    texts, documents, known = problem.labels, problem.documents, problem.known()
+    if by_texts:
+        documents, known = with_label_texts(problem, own=config.tokens.own_texts, related=config.tokens.related)
+    else:
+        count = config.shortlister.clusters
+        rng = np.random.default_rng([seed, 1])
+        cluster = balanced_clusters(label_sums(problem, problem.documents), count, rng=rng, device=device)
+        meta = MetaLabels.of(problem, cluster, count)
+        texts, known = meta.texts, meta.truth
     with seeded(seed, name, device=device):
-        network = TextNetwork(start, texts, settings.dropout, text=True, refinement=None, learn_table=True)
-    halve_at = (settings.epochs // 2, settings.epochs * 3 // 4)
-    schedule = Schedule(settings.epochs, settings.batch, settings.rate, halve_at)
-    documents, positives = Rows.of(problem.documents, device), Rows.of(meta.truth, device)
-    fit(name, MetaTask(network), documents, positives, schedule, seed=seed, keeper=keeper)
-    return network.table.detach()
+        network = TextNetwork(
+            start,
+            FixedBags(texts, device),
+            config.tokens.dropout,
+            text=True,
+            refinement=None,
+            learn_table=True,
+            temperature=_TEMPERATURE if by_texts else None,
+        )
+    positives = Rows.of(known, device)
+    task = TextTask(network, positives, problem, refresh=config.tokens.refresh) if by_texts else MetaTask(network)
+    halve_at = (config.tokens.epochs // 2, config.tokens.epochs * 3 // 4)
+    schedule = Schedule(config.tokens.epochs, config.tokens.batch, config.tokens.rate, halve_at)
+    fit(name, task, Rows.of(documents, device), positives, schedule, seed=seed, keeper=keeper)
+    if not by_texts:
+        return Tokens(network.table.detach())
+    encoder, labels, _ = network.frozen()
+    return Tokens(encoder.table, encoder, labels)
+
+
+def with_label_texts(problem: Problem, *, own: bool, related: bool) -> tuple[sparse.csr_array, sparse.csr_array]:
+    """Documents and known pairs, and behind them the labels' texts: each of its label, and of related ones.
+
+    Labels are related where one makes up a tenth or more of the company that the other has on documents.
+    """
+    if not own:
+        return problem.documents, problem.known()
+    count = len(problem.kept)
+    true = sparse.csr_array(sparse.eye_array(count, dtype=np.float32))
+    if related:
+        company = sparse.coo_array(problem.truth.T @ problem.truth)
+        others = company.row != company.col
+        row, column, times = company.row[others], company.col[others], company.data[others]
+        share = times / np.bincount(row, weights=times, minlength=count)[row]
+        close = share >= _RELATED
+        ones = np.ones(int(close.sum()), dtype=np.float32)
+        true = sparse.csr_array(true + sparse.csr_array((ones, (row[close], column[close])), shape=(count, count)))
+    filled = np.flatnonzero(np.diff(problem.labels.indptr) > 0)  # labels that have a text
+    documents = sparse.vstack([problem.documents, problem.labels[filled]])
+    known = sparse.csr_array(sparse.vstack([problem.known(), true[filled]]))
+    known.sort_indices()
+    return sparse.csr_array(documents), known
+
+
+class TextTask(SoftmaxTask):
+    """A document and one of its labels against the others of the batch, both ways, by their texts alone.
+
+    Every few epochs labels are clustered by their text vectors, and documents whose labels are alike come into the
+    same batch: they are the hard negatives.
+    """
+
+    network: TextNetwork
+
+    def __init__(self, network: TextNetwork, positives: Rows, problem: Problem, *, refresh: int) -> None:
+        self.network = network
+        self._refresh = refresh
+        self._device = positives.columns.device
+        # The true pairs alone, to draw one a document from.
+        true = positives.values > 0
+        counts = torch.zeros(len(positives), dtype=torch.int64, device=self._device)
+        row = torch.repeat_interleave(torch.arange(len(positives), device=self._device), positives.bounds.diff())
+        self._counts = counts.index_add_(0, row[true], torch.ones_like(row[true]))
+        self._starts = self._counts.cumsum(0) - self._counts
+        self._labels = positives.columns[true]
+        self._drawn = self._labels[self._starts]
+        network.register_buffer("group", torch.full((network.count,), -1, device=self._device))
+        self._held = problem.held
+        self._judge = None if problem.held is None else Judge(problem.held, self._device)
+
+    @property
+    def watched(self) -> bool:
+        """Whether there are held-out documents."""
+        return self._held is not None
+
+    def order(self, epoch: int, documents: int) -> Tensor:
+        """Draw one label for each document; documents whose labels are of one group stand together."""
+        group: Tensor = self.network.group  # type: ignore[assignment]
+        draw = (torch.rand(documents).to(self._device) * self._counts).long()
+        self._drawn.copy_(self._labels[self._starts + draw.clamp(max=self._counts - 1)])
+        if self._refresh and epoch and epoch % self._refresh == 0:
+            group.copy_(self._groups(epoch))
+        if bool((group < 0).any()):
+            return torch.randperm(documents)
+        lottery = torch.randperm(int(group.max()) + 1).to(self._device)
+        return (lottery[group[self._drawn]] + torch.rand(documents, dtype=torch.float64).to(self._device)).argsort()
+
+    def candidates(self, batch: Batch) -> Candidates:
+        """The labels drawn for the documents of the batch."""
+        return Candidates.of(self._drawn[batch.numbers], self.network.count)
+
+    def scores(self, batch: Batch, labels: Tensor | None) -> Tensor:
+        """Products of documents and label texts."""
+        logits: Tensor = self.network(batch.tokens, batch.starts, batch.weights, labels)
+        return logits
+
+    def targets(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Each document and the label drawn for it."""
+        return torch.arange(len(batch.there), device=self._device), self._drawn[batch.numbers], batch.there
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The mean of both ways: labels against each other for a document, documents for a label."""
+        (own, by_document, by_label), rows, places, weights = self.compare(batch, both=True)
+        costs = softplus(by_document[rows] - own) + softplus(by_label[places] - own)
+        return (costs * weights).sum() / (2 * batch.count)
+
+    @torch.no_grad()
+    def figure(self) -> float:
+        """P@1 of the held-out documents by label text alone."""
+        assert self._held is not None  # noqa: S101 - only what is watched is asked
+        assert self._judge is not None  # noqa: S101
+        classifiers, _ = self.network.classifiers()
+        found = []
+        for start in range(0, self._held.documents.shape[0], _DOCUMENTS):
+            rows = Rows.of(self._held.documents[start : start + _DOCUMENTS], self._device)
+            scores = self.network.vectors(rows.columns, rows.starts, rows.values) @ classifiers.T
+            found.append(scores.topk(min(_LISTED, len(classifiers)), dim=1))
+        scores, labels = torch.cat([best.values for best in found]), torch.cat([best.indices for best in found])
+        return self._judge.precision(scores, labels)
+
+    @torch.no_grad()
+    def _groups(self, epoch: int) -> Tensor:
+        """Labels that are alike by their text vectors, about 16 together."""
+        self.network.eval()
+        vectors = self.network.classifiers()[0].cpu().numpy()
+        self.network.train()
+        count = 1 << max(0, (len(vectors) >> _ALIKE).bit_length() - 1)
+        rng = np.random.default_rng([epoch, 5])
+        return torch.as_tensor(balanced_clusters(vectors, count, rng=rng, device=self._device))
 
 
 def _fixed_tokens(problem: Problem, dim: int, seed: int) -> Tensor:

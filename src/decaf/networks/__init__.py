@@ -1,12 +1,13 @@
 """Networks: torch modules only; no files, no loops, no choice of device."""
 
-from decaf.networks.classifier import Classifier
+from decaf.networks.classifier import Classifier, RowTable
 from decaf.networks.encoder import Block, DocumentEncoder, FixedBags, FrozenEncoder, token_table
-from decaf.networks.instance import Instance, Level, Ranker, Shortlister
+from decaf.networks.instance import Blend, Instance, Level, Parts, Ranker, Shortlister, blended, first_blend
 from decaf.networks.network import TextNetwork
 from decaf.networks.rows import Rows
 
 __all__ = [
+    "Blend",
     "Block",
     "Classifier",
     "DocumentEncoder",
@@ -14,9 +15,13 @@ __all__ = [
     "FrozenEncoder",
     "Instance",
     "Level",
+    "Parts",
     "Ranker",
+    "RowTable",
     "Rows",
     "Shortlister",
     "TextNetwork",
+    "blended",
+    "first_blend",
     "token_table",
 ]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from scipy import sparse
 from torch import Tensor, nn
-from torch.nn.functional import embedding_bag
+from torch.nn.functional import embedding_bag, normalize
 from torch.nn.utils.parametrizations import spectral_norm
+
+from decaf.networks.rows import Rows
 
 __all__ = ["Block", "DocumentEncoder", "FixedBags", "FrozenEncoder", "sparse_tensor", "token_table"]
 
@@ -42,53 +46,94 @@ class Block(nn.Module):
 
 
 class DocumentEncoder(nn.Module):
-    """Document vectors: relu of the block over bag embeddings."""
+    """Document vectors: the block over bag embeddings, then cut at zero (relu) or scaled to unit length."""
 
-    def __init__(self, dim: int, dropout: float) -> None:
+    def __init__(self, dim: int, dropout: float, *, unit: bool = False) -> None:
         super().__init__()
         self.block = Block(dim, dropout)
         self.dropout = nn.Dropout(dropout)
+        self.unit = unit
 
     def forward(self, tokens: Tensor, starts: Tensor, weights: Tensor, table: Tensor) -> Tensor:
         """Tokens of all documents one after another, where each begins, and their weights -> [documents, dim]."""
         bags = embedding_bag(tokens, table, starts, mode="sum", per_sample_weights=weights)
-        vectors: Tensor = self.dropout(self.block(bags).relu())
-        return vectors
+        vectors: Tensor = self.block(bags)
+        dropped: Tensor = self.dropout(vectors if self.unit else vectors.relu())
+        return normalize(dropped, dim=1) if self.unit else dropped
 
     def frozen(self, table: Tensor) -> FrozenEncoder:
         """The encoder for prediction, its scales folded into the layer."""
         block, beta = self.block, self.block.beta.sigmoid()
         weight, bias = beta[:, None] * block.linear.weight, beta * block.linear.bias  # type: ignore[operator]
         arrays = (table, block.alpha.sigmoid(), weight, bias)
-        return FrozenEncoder(*(array.detach().clone().contiguous() for array in arrays))
+        table, scale, weight, bias = (array.detach().clone().contiguous() for array in arrays)
+        return FrozenEncoder(table, scale, weight, bias, self.unit)
 
 
 class FrozenEncoder(NamedTuple):
-    """A document encoder for prediction: relu(scale e + R relu(e) + bias)."""
+    """A document encoder for prediction: scale e + R relu(e) + bias, cut at zero or of unit length."""
 
     table: Tensor  # E, [tokens, dim]
     scale: Tensor  # [dim]
     weight: Tensor  # R, [dim, dim]
     bias: Tensor  # [dim]
+    unit: bool = False
 
     def __call__(self, tokens: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
         """Tokens of all documents one after another, where each begins, and their weights -> [documents, dim]."""
         bags = embedding_bag(tokens, self.table, starts, mode="sum", per_sample_weights=weights)
-        return torch.addmm(self.scale * bags + self.bias, bags.relu(), self.weight.T).relu()
+        vectors = torch.addmm(self.scale * bags + self.bias, bags.relu(), self.weight.T)
+        return normalize(vectors, dim=1) if self.unit else vectors.relu()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All arrays by name."""
+        arrays = {name: tensor for name, tensor in self._asdict().items() if isinstance(tensor, Tensor)}
+        return arrays | {"unit": torch.tensor([self.unit])}
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> FrozenEncoder:
+        """The encoder made of these arrays."""
+        unit = "unit" in tensors and bool(tensors["unit"][0])
+        return cls(tensors["table"], tensors["scale"], tensors["weight"], tensors["bias"], unit)
 
 
 class FixedBags:
-    """Bag embeddings of texts that stay the same in every step, such as all labels: one sparse product each way."""
+    """Bag embeddings of texts that stay the same in every step, such as all labels, or of some of them."""
 
     def __init__(self, weights: sparse.csr_array, device: torch.device) -> None:
         self.count = weights.shape[0]
-        self._forward = sparse_tensor(weights, device)
-        self._backward = sparse_tensor(sparse.csr_array(weights.T), device)
+        self._weights, self._device = weights, device
+        self._rooms: dict[int, int] = {}
 
     def __call__(self, table: Tensor) -> Tensor:
-        """Token embeddings -> [texts, dim]."""
-        bags: Tensor = _Product.apply(self._forward, self._backward, table)  # type: ignore[no-untyped-call]
+        """Of all texts, by one sparse product each way -> [texts, dim]."""
+        forward, backward = self._matrices
+        bags: Tensor = _Product.apply(forward, backward, table)  # type: ignore[no-untyped-call]
         return bags
+
+    def some(self, rows: Tensor, table: Tensor) -> Tensor:
+        """Of these texts alone -> [rows, dim]; the number behind the last stands for an empty text."""
+        tokens, starts, weights = self._rows.padded(rows, self._room(len(rows)))
+        return embedding_bag(tokens, table, starts, mode="sum", per_sample_weights=weights)
+
+    @cached_property
+    def _matrices(self) -> tuple[Tensor, Tensor]:
+        by_token = sparse.csr_array(self._weights.T)
+        return sparse_tensor(self._weights, self._device), sparse_tensor(by_token, self._device)
+
+    @cached_property
+    def _rows(self) -> Rows:
+        indptr = np.append(self._weights.indptr, self._weights.indptr[-1])
+        shape = (self.count + 1, self._weights.shape[1])
+        return Rows.of(sparse.csr_array((self._weights.data, self._weights.indices, indptr), shape=shape), self._device)
+
+    def _room(self, count: int) -> int | None:
+        """Entries that so many texts hardly ever exceed, where tensors must have one shape; None where any will do."""
+        if self._device.type == "cpu":
+            return None
+        if count not in self._rooms:  # looked up once: a step that is being recorded may not ask the device
+            self._rooms[count] = self._rows.room(count)
+        return self._rooms[count]
 
 
 class _Product(torch.autograd.Function):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch.nn.functional import logsigmoid
 
 from decaf.networks.encoder import FrozenEncoder
 
-__all__ = ["Instance", "Level", "Ranker", "Shortlister"]
+__all__ = ["Blend", "Instance", "Level", "Parts", "Ranker", "Shortlister", "blended", "first_blend"]
 
 _TREE_BEAM = 10  # nodes of a tree that are followed down
 
@@ -39,23 +40,23 @@ class Shortlister:
         named = {"weights": self.weights, "bias": self.bias, "members": self.members}
         for number, level in enumerate(self.above):
             named |= _prefixed(f"above.{number}.", level._asdict())
-        return named | _prefixed("encoder.", self.encoder._asdict())
+        return named | _prefixed("encoder.", self.encoder.tensors())
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Shortlister:
         """The shortlister made of these arrays."""
         levels = sum(name.startswith("above.") for name in tensors) // len(Level._fields)
         above = tuple(Level(**_within(f"above.{number}.", tensors)) for number in range(levels))
-        encoder = FrozenEncoder(**_within("encoder.", tensors))
+        encoder = FrozenEncoder.of(_within("encoder.", tensors))
         return cls(encoder, tensors["weights"], tensors["bias"], tensors["members"], above)
 
     def top(self, tokens: Tensor, starts: Tensor, weights: Tensor, beam: int) -> tuple[Tensor, Tensor]:
-        """The best clusters and the logarithms of their probabilities -> [documents, at most beam] each."""
+        """The best clusters and their scores, or those of the paths to them -> [documents, at most beam] each."""
         vectors = self.encoder(tokens, starts, weights)
         if self.above:
             return self._descend(vectors, beam)
         best = torch.addmm(self.bias, vectors, self.weights.T).topk(min(beam, len(self.bias)), dim=1)
-        return best.indices, logsigmoid(best.values)
+        return best.indices, best.values
 
     def _descend(self, vectors: Tensor, beam: int) -> tuple[Tensor, Tensor]:
         """Keep the best nodes of every level and look only at their children; a path's probabilities multiply."""
@@ -84,40 +85,106 @@ class Ranker:
 
     def tensors(self) -> dict[str, Tensor]:
         """All arrays by name."""
-        return {"weights": self.weights, "bias": self.bias} | _prefixed("encoder.", self.encoder._asdict())
+        return {"weights": self.weights, "bias": self.bias} | _prefixed("encoder.", self.encoder.tensors())
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Ranker:
         """The ranker made of these arrays."""
-        return cls(FrozenEncoder(**_within("encoder.", tensors)), tensors["weights"], tensors["bias"])
+        return cls(FrozenEncoder.of(_within("encoder.", tensors)), tensors["weights"], tensors["bias"])
 
-    def scores(self, tokens: Tensor, starts: Tensor, weights: Tensor, labels: Tensor) -> Tensor:
-        """The logarithms of the probabilities of these labels [documents, listed]; -1 stands for none."""
-        vectors = self.encoder(tokens, starts, weights)
-        wanted = labels.clamp(min=0)
-        if labels.shape[1] * 8 >= len(self.bias):  # most rows of the weights are needed anyway
-            logits = torch.addmm(self.bias, vectors, self.weights.T).gather(1, wanted)
-        else:
-            logits = torch.bmm(self.weights[wanted], vectors[:, :, None])[:, :, 0] + self.bias[wanted]
-        return logsigmoid(logits).masked_fill(labels < 0, -torch.inf)
+    def scores(self, vectors: Tensor, labels: Tensor) -> Tensor:
+        """Scores of these labels [documents, listed] for document vectors; -1 stands for none."""
+        return products(vectors, self.weights, labels) + self.bias[labels.clamp(min=0)]
+
+
+def products(vectors: Tensor, weights: Tensor, labels: Tensor) -> Tensor:
+    """Products of each document's vector with the weights of its labels [documents, listed]; -1 stands for none."""
+    wanted = labels.clamp(min=0)
+    if labels.shape[1] * 8 >= len(weights):  # most rows of the weights are needed anyway
+        return (vectors @ weights.T).gather(1, wanted)
+    return torch.bmm(weights[wanted], vectors[:, :, None])[:, :, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Blend:
+    """How classifier, label text and cluster make one score, from head to tail, and what chance a score is."""
+
+    tails: Tensor  # from 0 to 1, [points]
+    weights: Tensor  # of the label text and of the cluster beside the classifier, [points, 2]
+    chances: Tensor  # what score, company and constant weigh in the logit of the chance, [points, 3]
+    texts: Tensor | None  # label texts among the vectors of the shortlister's encoder, [labels, dim]
+
+    def at(self, tail: float) -> tuple[list[float], list[float]]:
+        """The weights and the chances' at this place between head and tail, in a line between the points."""
+        tails = self.tails.tolist()
+        right = min(bisect_left(tails, tail), len(tails) - 1)
+        left = max(0, right - 1)
+        share = min(1.0, (tail - tails[left]) / (tails[right] - tails[left])) if right else 0.0
+        weights, chances = (values[left].lerp(values[right], share) for values in (self.weights, self.chances))
+        return weights.tolist(), chances.tolist()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All arrays by name."""
+        named = {"tails": self.tails, "weights": self.weights, "chances": self.chances}
+        return named if self.texts is None else named | {"texts": self.texts}
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Blend:
+        """The blend made of these arrays."""
+        return cls(tensors["tails"], tensors["weights"], tensors["chances"], tensors.get("texts"))
+
+
+class Parts(NamedTuple):
+    """The shortlisted labels of documents and what their scores are made of, [documents, listed] each."""
+
+    labels: Tensor  # -1 for none
+    classifier: Tensor
+    text: Tensor
+    cluster: Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A shortlister, a ranker, and how many clusters a document looks into."""
+    """A shortlister, a ranker, how many clusters a document looks into, and how scores are blended.
+
+    Without a blend the chance of a label is that of its cluster times its own, as in the paper.
+    """
 
     shortlister: Shortlister
     ranker: Ranker
     beam: int
+    blend: Blend | None = None
 
-    def top(self, tokens: Tensor, starts: Tensor, weights: Tensor, top: int) -> tuple[Tensor, Tensor]:
-        """The best labels and the logarithms of their probabilities -> [documents, at most top]; -inf for none."""
-        clusters, of_cluster = self.shortlister.top(tokens, starts, weights, self.beam)
-        labels = self.shortlister.members[clusters]  # [documents, beam, width]
-        scores = self.ranker.scores(tokens, starts, weights, labels.flatten(1)).view(labels.shape)
-        scores = (scores + of_cluster[:, :, None]).flatten(1)
+    def top(
+        self, tokens: Tensor, starts: Tensor, weights: Tensor, top: int, *, tail: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """The best labels and the logarithms of their chances -> [documents, at most top]; -inf for none."""
+        parts = self.parts(tokens, starts, weights)
+        scores = self.chances(parts, tail).masked_fill(parts.labels < 0, -torch.inf)
         best = scores.topk(min(top, scores.shape[1]), dim=1)
-        return labels.flatten(1).gather(1, best.indices), best.values
+        return parts.labels.gather(1, best.indices), best.values
+
+    def parts(self, tokens: Tensor, starts: Tensor, weights: Tensor) -> Parts:
+        """What the scores of the shortlisted labels are made of."""
+        clusters, of_cluster = self.shortlister.top(tokens, starts, weights, self.beam)
+        listed = self.shortlister.members[clusters]  # [documents, beam, width]
+        of_cluster = of_cluster[:, :, None].expand(listed.shape).flatten(1)
+        labels = listed.flatten(1)
+        classifier = self.ranker.scores(self.ranker.encoder(tokens, starts, weights), labels)
+        text = torch.zeros_like(classifier)
+        if self.blend is not None and self.blend.texts is not None:
+            text = products(self.shortlister.encoder(tokens, starts, weights), self.blend.texts, labels)
+        return Parts(labels, classifier, text, of_cluster)
+
+    def chances(self, parts: Parts, tail: float) -> Tensor:
+        """The logarithms of the chances of the shortlisted labels."""
+        if self.blend is None:
+            # A path down a tree comes as the logarithm of its probability.
+            of_cluster = parts.cluster if self.shortlister.above else logsigmoid(parts.cluster)
+            return logsigmoid(parts.classifier) + of_cluster
+        weights, (slope, company, constant) = self.blend.at(tail)
+        scores = blended(parts, *weights)
+        return logsigmoid(slope * scores + company * scores.logsumexp(dim=1, keepdim=True) + constant)
 
     def to(self, device: torch.device) -> Instance:
         """The instance on another device."""
@@ -125,15 +192,31 @@ class Instance:
 
     def tensors(self) -> dict[str, Tensor]:
         """All arrays by name."""
-        shortlister, ranker = self.shortlister.tensors(), self.ranker.tensors()
-        beam = {"beam": torch.tensor([self.beam])}
-        return _prefixed("shortlister.", shortlister) | _prefixed("ranker.", ranker) | beam
+        named = _prefixed("shortlister.", self.shortlister.tensors()) | _prefixed("ranker.", self.ranker.tensors())
+        if self.blend is not None:
+            named |= _prefixed("blend.", self.blend.tensors())
+        return named | {"beam": torch.tensor([self.beam])}
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Instance:
         """The instance made of these arrays."""
-        shortlister = Shortlister.of(_within("shortlister.", tensors))
-        return cls(shortlister, Ranker.of(_within("ranker.", tensors)), int(tensors["beam"][0]))
+        shortlister, ranker = (Shortlister.of(_within("shortlister.", tensors)), Ranker.of(_within("ranker.", tensors)))
+        blend = Blend.of(_within("blend.", tensors)) if "blend.tails" in tensors else None
+        return cls(shortlister, ranker, int(tensors["beam"][0]), blend)
+
+
+def first_blend(texts: Tensor | None) -> Blend:
+    """A blend before any was chosen: half the label text; a label's chance is its share among all."""
+    values: tuple[Any, ...] = ([0.0], [[0.5, 0.0]], [[1.0, -1.0, 0.0]])
+    device = None if texts is None else texts.device
+    tails, weights, chances = (torch.tensor(value, device=device) for value in values)
+    return Blend(tails, weights, chances, texts)
+
+
+def blended(parts: Parts, of_text: float, of_cluster: float) -> Tensor:
+    """One score out of three; no label scores next to nothing."""
+    scores = parts.classifier + of_text * parts.text + of_cluster * parts.cluster
+    return scores.masked_fill(parts.labels < 0, -1e4)
 
 
 def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

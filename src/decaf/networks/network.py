@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -12,36 +14,67 @@ __all__ = ["TextNetwork"]
 
 
 class TextNetwork(nn.Module):
-    """Scores documents against all labels (or clusters), whose texts are fixed bags of the same tokens.
+    """Scores documents against all labels (or clusters, or some), whose texts are fixed bags of the same tokens.
 
-    `refinement` says how the labels' own vectors begin: as their text, at random, or not at all.
+    `refinement` says how the labels' own vectors begin: with these values, as their text, at random, or not at all.
+    With a temperature, document and label-text vectors are of unit length, and their products times the temperature,
+    which learns, are the scores.
     """
 
     def __init__(
-        self, table: Tensor, texts: FixedBags, dropout: float, *, text: bool, refinement: str | None, learn_table: bool
+        self,
+        table: Tensor,
+        texts: FixedBags,
+        dropout: float,
+        *,
+        text: bool,
+        refinement: str | Tensor | None,
+        learn_table: bool,
+        temperature: float | None = None,
+        by_rows: bool = False,
     ) -> None:
         super().__init__()
-        dim = table.shape[1]
+        dim, unit = table.shape[1], temperature is not None
         self.table = nn.Parameter(table.detach().clone(), requires_grad=learn_table)  # E
         self._texts = texts
-        start = None
+        start = refinement if isinstance(refinement, Tensor) else None
         if refinement == "text":
             start = texts(self.table).detach()
         elif refinement == "random":
             start = torch.empty(texts.count, dim, device=table.device).uniform_(-(dim**-0.5), dim**-0.5)
-        self.documents = DocumentEncoder(dim, dropout)
-        self.labels = Classifier(dim, dropout, start, text=text)
+        self.documents = DocumentEncoder(dim, dropout, unit=unit)
+        self.labels = Classifier(dim, dropout, start, text=text, unit=unit, by_rows=by_rows)
+        self.temperature = nn.Parameter(torch.tensor(math.log(temperature))) if temperature is not None else None
         self.to(table.device)
 
-    def forward(self, tokens: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
-        """Scores of all labels -> [documents, labels]."""
-        classifiers, bias = self.labels.weights(self._texts(self.table))
+    @property
+    def count(self) -> int:
+        """How many labels there are."""
+        return self._texts.count
+
+    def vectors(self, tokens: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
+        """Tokens of all documents one after another, where each begins, and their weights -> [documents, dim]."""
         vectors: Tensor = self.documents(tokens, starts, weights, self.table)
+        return vectors if self.temperature is None else self.temperature.exp() * vectors
+
+    def classifiers(self, labels: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Weights [labels, dim] and biases of these labels, or of all."""
+        if self.labels.block is None:
+            bags = self.table.new_zeros(0)
+        else:
+            bags = self._texts(self.table) if labels is None else self._texts.some(labels, self.table)
+        return self.labels.weights(bags, labels)
+
+    def forward(self, tokens: Tensor, starts: Tensor, weights: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Scores of these labels, or of all -> [documents, labels]."""
+        classifiers, bias = self.classifiers(labels)
+        vectors = self.vectors(tokens, starts, weights)
         return vectors @ classifiers.T if bias is None else torch.addmm(bias, vectors, classifiers.T)
 
     @torch.no_grad()
     def frozen(self) -> tuple[FrozenEncoder, Tensor, Tensor]:
         """For prediction: the document encoder, the labels' classifiers [labels, dim] and their biases."""
-        classifiers, bias = self.labels.weights(self._texts(self.table))
+        classifiers, bias = self.classifiers()
         bias = classifiers.new_zeros(len(classifiers)) if bias is None else bias
-        return self.documents.frozen(self.table), classifiers.detach().clone(), bias.detach().clone()
+        scale = 1.0 if self.temperature is None else self.temperature.exp()
+        return self.documents.frozen(self.table), (scale * classifiers).clone(), bias.detach().clone()

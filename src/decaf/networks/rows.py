@@ -44,3 +44,28 @@ class Rows:
         shift = torch.repeat_interleave(self.bounds[order] - bounds[:-1], lengths, output_size=len(self.columns))
         place = shift + torch.arange(len(self.columns), device=order.device)
         return Rows(bounds, self.columns[place], self.values[place])
+
+    def room(self, count: int) -> int:
+        """Entries that hardly any choice of so many rows exceeds."""
+        lengths = self.bounds.diff().double()
+        count = min(count, len(lengths))
+        likely = int(float(lengths.mean()) * count + 6 * float(lengths.std(correction=0)) * count**0.5) + 1
+        return max(1, min(likely, int(lengths.topk(count).values.sum())))
+
+    def padded(self, rows: Tensor, room: int | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Columns of these rows one after another, where each row begins, and values; zeros fill up the room.
+
+        Without a room there are as many entries as needed. What does not fit into the room is left out, at the end.
+        """
+        begins, lengths = self.bounds[rows], self.bounds.diff()[rows]
+        ends = lengths.cumsum(0)
+        starts = ends - lengths
+        if room is None:
+            row = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), lengths)
+            place = torch.arange(len(row), device=rows.device) + (begins - starts)[row]
+            return self.columns[place], starts, self.values[place]
+        entry = torch.arange(room, device=rows.device)
+        row = torch.searchsorted(ends, entry, right=True).clamp(max=len(rows) - 1)
+        place = (entry + (begins - starts)[row]).clamp(max=len(self.columns) - 1)
+        there = entry < ends[-1]
+        return self.columns[place] * there, starts.clamp(max=room), self.values[place] * there

@@ -22,8 +22,9 @@ _ENTRIES = 1 << 24  # scores held at a time
 class ExactScorer:
     """Averages the probabilities that the instances of a model give to labels."""
 
-    def __init__(self, model: Model, device: torch.device) -> None:
+    def __init__(self, model: Model, device: torch.device, *, tail: float | None = None) -> None:
         self._device = device
+        self._tail = model.config.blend.tail if tail is None else tail
         self._instances = [instance.to(device) for instance in model.instances]
         self._kept = model.kept
         self._labels = model.labels.count
@@ -55,7 +56,8 @@ class ExactScorer:
 
     def _top(self, rows: Rows, top: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         found = [
-            instance.top(rows.columns, rows.starts, rows.values, max(top, _CANDIDATES)) for instance in self._instances
+            instance.top(rows.columns, rows.starts, rows.values, max(top, _CANDIDATES), tail=self._tail)
+            for instance in self._instances
         ]
         labels = torch.cat([ids for ids, _ in found], dim=1)
         chances = torch.cat([scores.exp() for _, scores in found], dim=1) / len(found)

@@ -1,0 +1,127 @@
+"""The blend: how much label text and cluster weigh beside the classifier, and what chance a score is."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit, log_expit
+from torch import Tensor
+
+from decaf.modules.judge import Judge
+from decaf.modules.loop import Keeper
+from decaf.modules.problem import Held
+from decaf.networks import Blend, Instance, Parts, Rows, blended
+
+__all__ = ["fit_chances", "learn_blend", "reliability"]
+
+log = logging.getLogger(__name__)
+
+_TAILS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_OF_TEXT = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0)
+_OF_CLUSTER = (0.0, 0.1, 0.25, 0.5)
+_NOISE = 0.2  # points between two choices that say nothing
+_DOCUMENTS = 256  # scored at a time
+_TOP = 20  # labels of a document that chances are fitted on
+
+
+def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper) -> Blend:
+    """Choose weights for every place between head and tail, and fit chances, on the held-out documents."""
+    assert instance.blend is not None  # noqa: S101 - the caller has one to improve
+    judge = Judge(held, instance.ranker.weights.device)
+    parts = _parts(held, instance)
+    text_weights = _OF_TEXT if instance.blend.texts is not None else (0.0,)
+    choices = list(itertools.product(text_weights, _OF_CLUSTER))
+    figures = np.array([_figures(judge, parts, *choice) for choice in choices])  # [choices, 2]
+    weights, chances = [], []
+    for tail in _TAILS:
+        worth = figures @ (1 - tail, tail)
+        # Which of those that are as good as the best comes out on top is chance: their mean is a safer choice.
+        of_text, of_cluster = np.array(choices)[worth >= worth.max() - _NOISE].mean(axis=0)
+        weights.append((float(of_text), float(of_cluster)))
+        chances.append(fit_chances(*_examples(judge, parts, *weights[-1])))
+    device = judge.device
+    made = Blend(
+        torch.tensor(_TAILS, device=device),
+        torch.tensor(weights, device=device),
+        torch.tensor(np.array(chances), dtype=torch.float32, device=device),
+        instance.blend.texts,
+    )
+    error = _error(judge, parts, weights[0], chances[0])
+    keeper.note(module=name, text_weight=weights[0][0], cluster_weight=weights[0][1], calibration_error=error)
+    log.info("%s: label text weighs %.2f, cluster %.2f; chances are off by %.1f %%", name, *weights[0], 100 * error)
+    return made
+
+
+def fit_chances(
+    scores: NDArray[np.float64], company: NDArray[np.float64], right: NDArray[np.bool_]
+) -> tuple[float, float, float]:
+    """Logistic regression of being right on a score and the log-sum-exp of its document's scores."""
+    columns = np.stack([scores, company, np.ones_like(scores)], axis=1)
+    sign = np.where(right, 1.0, -1.0)
+
+    def cost(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        margins = sign * (columns @ values)
+        slope = -(sign * expit(-margins)) @ columns / len(scores)
+        return float(-log_expit(margins).mean()) + 1e-6 * float(values @ values), slope + 2e-6 * values
+
+    bounds = [(1e-3, None), (None, None), (None, None)]  # a higher score is never a lower chance
+    found = minimize(cost, np.array([1.0, -1.0, 0.0]), jac=True, method="L-BFGS-B", bounds=bounds)
+    slope, of_company, constant = (float(value) for value in found.x)
+    return slope, of_company, constant
+
+
+def reliability(
+    chances: NDArray[np.float64], right: NDArray[np.bool_], bins: int = 10
+) -> list[tuple[float, float, int]]:
+    """Chances in bins of equal width: the mean chance, the share that is right, and how many there are."""
+    at = np.minimum((chances * bins).astype(int), bins - 1)
+    return [
+        (float(chances[at == bin_].mean()), float(right[at == bin_].mean()), int((at == bin_).sum()))
+        for bin_ in range(bins)
+        if (at == bin_).any()
+    ]
+
+
+@torch.no_grad()
+def _parts(held: Held, instance: Instance) -> Parts:
+    found = []
+    for start in range(0, held.documents.shape[0], _DOCUMENTS):
+        rows = Rows.of(held.documents[start : start + _DOCUMENTS], instance.ranker.weights.device)
+        found.append(instance.parts(rows.columns, rows.starts, rows.values))
+    return Parts(*(torch.cat(columns) for columns in zip(*found, strict=True)))
+
+
+def _figures(judge: Judge, parts: Parts, of_text: float, of_cluster: float) -> tuple[float, float]:
+    scores = blended(parts, of_text, of_cluster)
+    return judge.precision(scores, parts.labels), judge.rare_precision(scores, parts.labels)
+
+
+def _examples(
+    judge: Judge, parts: Parts, of_text: float, of_cluster: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+    """Scores of the best labels, the log-sum-exp of their documents' scores, and whether they are right."""
+    scores = blended(parts, of_text, of_cluster)
+    company = scores.logsumexp(dim=1, keepdim=True)
+    best = scores.topk(min(_TOP, scores.shape[1]), dim=1)
+    labels = parts.labels.gather(1, best.indices)
+    counted = ~judge.ignored(labels)
+    values = (best.values, company.expand(best.values.shape), judge.right(labels))
+    of_score, of_company, right = (_array(value[counted]) for value in values)
+    return of_score, of_company, right > 0
+
+
+def _error(judge: Judge, parts: Parts, weights: tuple[float, float], chances: tuple[float, float, float]) -> float:
+    """The mean distance between chance and share that is right, over all bins."""
+    scores, company, right = _examples(judge, parts, *weights)
+    slope, of_company, constant = chances
+    bins = reliability(expit(slope * scores + of_company * company + constant), right)
+    return round(sum(abs(chance - share) * count for chance, share, count in bins) / max(1, len(right)), 4)
+
+
+def _array(values: Tensor) -> NDArray[np.float64]:
+    return values.double().cpu().numpy()

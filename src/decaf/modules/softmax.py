@@ -1,0 +1,139 @@
+"""The decoupled softmax: each true label of a document against the labels that are not its own."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from decaf.modules.batches import Batch
+from decaf.modules.loop import TableAdam, Task, adam
+from decaf.networks import RowTable
+
+__all__ = ["Candidates", "Compared", "SoftmaxTask"]
+
+_OUT = 1e4  # taken off a score, it can win nothing and teaches nothing
+
+
+class Candidates(NamedTuple):
+    """The labels that the documents of a step are compared with."""
+
+    labels: Tensor | None  # [candidates]; a label that was named before is replaced by nobody. None: all
+    in_order: Tensor  # [candidates], as they were named
+    again: Tensor  # [candidates], 1 for one that was named before or is nobody
+
+    @classmethod
+    def all(cls, count: int, device: torch.device) -> Candidates:
+        """Every label."""
+        return cls(None, torch.arange(count, device=device), torch.zeros(count, device=device))
+
+    @classmethod
+    def of(cls, named: Tensor, nobody: int) -> Candidates:
+        """These labels, each once."""
+        if named.device.type == "cpu":  # where shapes may change from step to step, the fewer the better
+            labels = torch.unique(named)
+            return cls(labels, labels, (labels == nobody).float())
+        in_order = named.sort().values
+        again = in_order == nobody
+        again[1:] |= in_order[1:] == in_order[:-1]
+        return cls(in_order.masked_fill(again, nobody), in_order, again.float())
+
+    def find(self, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Where these labels are among the candidates, and whether they are there at all."""
+        at = torch.searchsorted(self.in_order, labels).clamp(max=len(self.in_order) - 1)
+        return at, self.in_order[at] == labels
+
+
+class Compared(NamedTuple):
+    """How true labels fare against negatives."""
+
+    own: Tensor  # the true labels' scores, [pairs]
+    by_document: Tensor  # log-sum-exp over the negatives of a document, [documents]
+    by_label: Tensor  # and over the documents that are no label's, [candidates]
+
+
+class SoftmaxTask(Task):
+    """True labels against candidates; other true labels, and pairs that count for nothing, are no negatives."""
+
+    @abstractmethod
+    def candidates(self, batch: Batch) -> Candidates:
+        """The labels of a step."""
+
+    @abstractmethod
+    def scores(self, batch: Batch, labels: Tensor | None) -> Tensor:
+        """Scores of the documents of a step for these labels, or for all."""
+
+    def targets(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """The true pairs to learn: documents of the batch, labels, weights."""
+        return batch.rows, batch.columns, batch.true.clamp(min=0)
+
+    def compare(self, batch: Batch, *, both: bool = False) -> tuple[Compared, Tensor, Tensor, Tensor]:
+        """Score the documents of a step -> how its true pairs fare, their documents, places and weights."""
+        candidates = self.candidates(batch)
+        at, there = candidates.find(batch.columns)
+        rows, labels, weights = self.targets(batch)
+        places, _ = candidates.find(labels)
+        logits = self.scores(batch, candidates.labels)
+        known, nobody = (batch.rows, at, batch.true.abs() * there), (candidates.again, 1 - batch.there)
+        results = _Contest.apply(logits, *known, *nobody, rows, places, both)  # type: ignore[no-untyped-call]
+        compared = Compared(*results)
+        return compared, rows, places, weights
+
+    def loss(self, batch: Batch) -> Tensor:
+        """For each true label, softplus(log-sum-exp of the negatives' scores - its own); the mean over documents."""
+        compared, rows, _, weights = self.compare(batch)
+        return (softplus(compared.by_document[rows] - compared.own) * weights).sum() / batch.count
+
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """Adam for all that learns; on tables that are read by rows, for those rows alone."""
+        tables = [module for module in self.network.modules() if isinstance(module, RowTable)]
+        learning: list[nn.Parameter] = [p for p in self.network.parameters() if p.requires_grad]
+        return [*([adam(learning)] if learning else []), *([TableAdam(tables)] if tables else [])]
+
+
+class _Contest(torch.autograd.Function):
+    """Scores of true pairs, and log-sum-exps of the negatives: as autograd would have it, in a third of its passes."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        logits: Tensor,  # [documents, candidates]
+        known_rows: Tensor,
+        known_places: Tensor,
+        known: Tensor,  # 1 for a pair that is no negative
+        no_label: Tensor,  # [candidates], 1 for one that does not count
+        no_document: Tensor,  # [documents], 1 for one that does not count
+        rows: Tensor,
+        places: Tensor,
+        both: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        own = logits[rows, places]
+        scores = logits.sub(no_label, alpha=_OUT)
+        scores.index_put_((known_rows, known_places), -_OUT * known, accumulate=True)
+        by_label, columns, column_sums = own.new_zeros(0), own.new_zeros(0), own.new_zeros(0)
+        if both:
+            columns = scores.sub(no_document[:, None], alpha=_OUT)
+            by_label, column_sums = _log_sum_exp_(columns, 0)
+        by_document, row_sums = _log_sum_exp_(scores, 1)
+        ctx.save_for_backward(scores, row_sums, columns, column_sums, rows, places)
+        return own, by_document[:, 0], by_label.flatten()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        of_own, of_document, of_label = gradients
+        scores, row_sums, columns, column_sums, rows, places = ctx.saved_tensors
+        gradient = scores.mul_(of_document[:, None] / row_sums)
+        if len(columns):
+            gradient.addcmul_(columns, (of_label / column_sums).expand_as(columns))
+        gradient.index_put_((rows, places), of_own, accumulate=True)
+        return gradient, *[None] * 8
+
+
+def _log_sum_exp_(scores: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """The log-sum-exp, and the sum of what the scores become in place: their exponentials, the largest 1."""
+    most = scores.amax(dim=dim, keepdim=True)
+    sums = scores.sub_(most).exp_().sum(dim=dim, keepdim=True)
+    return most + sums.log(), sums
