@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from decaf.config import Config, FeatureSettings, SplitSettings, TableSettings
+    from decaf.config import Config, FeatureSettings, SplitSettings, TableSettings, recipe
     from decaf.datasets import Dataset, Propensity, statistics
     from decaf.errors import ConfigError, DataError, DecafError, FeatureError, ModelError, TrainingError
     from decaf.evaluation import evaluate_model

@@ -115,7 +115,7 @@ class TokenSettings(_Stage):
         "learned on: texts of labels (contrastive), clusters of labels (the paper); fixed: not learned",
         choices=("texts", "clusters", "fixed"),
     )
-    epochs: int = _setting(10, "passes over the documents", low=0)
+    epochs: int = _setting(8, "passes over the documents", low=0)
     batch: int = _setting(0, "documents a step; 0: by size", low=0)
     rate: float = _setting(0.01, "learning rate, halved at 1/2 and 3/4 of the epochs", low=0)
     dropout: float = _setting(0.4, "share of components dropped", low=0, high=0.95)

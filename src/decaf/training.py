@@ -154,12 +154,14 @@ def _with_sizes(config: Config, problem: Problem, device: torch.device) -> Confi
     if clusters & (clusters - 1):
         raise TrainingError(f"shortlister.clusters must be a power of two, not {clusters}")
     texts = documents + (labels if config.tokens.own_texts and config.tokens.kind == "texts" else 0)
+    quick = device.type == "cuda"
     # All labels are negatives where that is cheap: on a GPU up to 100,000, otherwise where a sample is hardly fewer.
-    negatives = config.ranker.negatives or (labels if labels <= (100_000 if device.type == "cuda" else 2048) else 2048)
+    all_of, some = (100_000, 4096) if quick else (2048, 2048)
+    negatives = config.ranker.negatives or (labels if labels <= all_of else some)
     return dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, dim=dim),
-        tokens=dataclasses.replace(config.tokens, batch=config.tokens.batch or _batch(texts, 4096)),
+        tokens=dataclasses.replace(config.tokens, batch=config.tokens.batch or _batch(texts, 4096 if quick else 2048)),
         shortlister=dataclasses.replace(
             config.shortlister, clusters=clusters, batch=config.shortlister.batch or _batch(documents, 1024)
         ),

@@ -1,0 +1,85 @@
+"""Train once, judge once: what the benchmarks of recipes, variants and ablations have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from decaf import Config, Dataset, Model, evaluate_model, train
+from decaf.features import texts_of
+from decaf.modules.blend import reliability
+from decaf.modules.shortlister import retrieve
+from decaf.predictions import Predictions
+from decaf.scoring.exact import ExactScorer
+
+__all__ = ["device_name", "judged", "measure", "reliability_of", "trained"]
+
+
+def device_name(device: str) -> str:
+    """What the device is called."""
+    return torch.cuda.get_device_name() if device == "cuda" else "cpu"
+
+
+def trained(dataset: Dataset, config: Config, device: str, seed: int) -> tuple[Model, float]:
+    """A model on the device, and the seconds of its training, features included."""
+    started = time.perf_counter()
+    model = train(dataset, config, seed=seed, device=device)
+    seconds = time.perf_counter() - started
+    where = torch.device(device)
+    return dataclasses.replace(model, instances=tuple(instance.to(where) for instance in model.instances)), seconds
+
+
+def measure(dataset: Dataset, config: Config, device: str, seed: int) -> dict[str, Any]:
+    """Train and judge: all figures of `decaf evaluate`, times, sizes, shortlist recall."""
+    model, seconds = trained(dataset, config, device, seed)
+    return judged(model, dataset, device) | {"training_seconds": round(seconds, 1)}
+
+
+def judged(model: Model, dataset: Dataset, device: str) -> dict[str, Any]:
+    """All that is said of a trained model."""
+    figures = evaluate_model(model, dataset, device=device)
+    digits = {name: 4 if name == "ms_per_document" else 2 for name in figures}
+    return {name: round(value, digits[name]) for name, value in figures.items()} | {
+        "beam": model.instances[0].beam,
+        "shortlist_recall": round(shortlist_recall(model, dataset), 2),
+        "parameters_mb": round(model.facts()["bytes"] / 1e6, 1),
+    }
+
+
+def _features(model: Model, dataset: Dataset) -> Any:  # noqa: ANN401 - a sparse matrix
+    if model.features is None:
+        return dataset.test.documents.need_features()
+    return model.features.transform(texts_of(dataset.test.documents, model.config.features))
+
+
+def shortlist_recall(model: Model, dataset: Dataset) -> float:
+    """Percent of the test pairs whose label is in the shortlist of the first instance."""
+    instance = model.instances[0]
+    clusters = retrieve(instance.shortlister, _features(model, dataset), instance.beam).cpu().numpy()
+    members = instance.shortlister.members.cpu().numpy()
+    cluster = np.full(dataset.labels.count, -1)
+    there = members >= 0
+    cluster[model.kept[members[there]]] = np.nonzero(there)[0]
+    pairs = dataset.test.truth.tocoo()
+    hits = [
+        (clusters[pairs.row[part]] == cluster[pairs.col[part]][:, None]).any(axis=1).sum()
+        for part in np.array_split(np.arange(len(pairs.row)), 1 + len(pairs.row) // 100_000)
+    ]
+    return 100 * float(np.sum(hits)) / max(1, len(pairs.row))
+
+
+def reliability_of(model: Model, dataset: Dataset, device: str, top: int = 5) -> dict[str, Any]:
+    """How often labels of a chance are right, on the test documents, and by how much chances are off in the mean."""
+    scorer = ExactScorer(model, torch.device(device))
+    predictions: Predictions = scorer.top(_features(model, dataset), top)
+    predictions = predictions.without(dataset.test.filters, dataset.labels.count)
+    there = predictions.ids >= 0
+    rows = np.repeat(np.arange(len(predictions)), top).reshape(there.shape)
+    right = np.asarray(dataset.test.truth[rows[there], predictions.ids[there]]).ravel() > 0
+    bins = reliability(predictions.scores[there].astype(np.float64), right)
+    error = sum(abs(chance - share) * count for chance, share, count in bins) / max(1, len(right))
+    return {"calibration_error": round(100 * error, 2), "bins": [(round(c, 4), round(s, 4), n) for c, s, n in bins]}
