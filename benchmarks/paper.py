@@ -27,7 +27,8 @@ VARIANTS: dict[str, tuple[list[str], str]] = {
     "z2": ([*ONE, "model.text=false"], "-2.4, -3.5"),
     "fixed-embeddings": ([*ONE, "tokens.kind=fixed", "model.lite=true"], "-6.0, -5.4"),
     "small-fan-out": ([*ONE, "shortlister.clusters=2048"], "-2.1, -1.8"),
-    "neighbours": ([*ONE, "shortlister.kind=neighbours"], "-1.7, -1.3"),
+    "hnsw": ([*ONE, "shortlister.kind=hnsw"], "-1.7, -1.3"),
+    "neighbours": ([*ONE, "shortlister.kind=neighbours"], ""),
     "tree": ([*ONE, "shortlister.kind=tree"], "-6.3, -6.0"),
     "forced-positives": ([*ONE, "ranker.forced=true"], ""),
 }

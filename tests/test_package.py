@@ -75,6 +75,7 @@ ORDER = [
     "decaf.networks.encoder",
     "decaf.networks.classifier",
     "decaf.networks.network",
+    "decaf.networks.graph",
     "decaf.networks.instance",
     "decaf.networks",
     "decaf.clusters",

@@ -82,13 +82,15 @@ def demo(
     no_serve: Annotated[
         bool, typer.Option("--no-serve", help="Stop after the printout (there is no page to serve yet).")
     ] = False,
+    assignments: Assignments = None,
 ) -> None:
-    """Show what DECAF does on the embedded catalogue of Debian packages."""
+    """Train on the embedded catalogue of Debian packages, and show what was learned."""
+    from decaf import config as configuration
     from decaf import console
     from decaf.demo import run_demo
 
     with console.session():
-        run_demo()
+        run_demo(configuration.recipe().with_settings(assignments or []))
 
 
 @app.command()
@@ -281,7 +283,7 @@ def metrics(
         print(json.dumps(figures | {"quantiles": [dataclasses.asdict(quantile) for quantile in quantiles]}))
     else:
         console.show_metrics({predictions.name: figures})
-        console.show_quantiles(quantiles)
+        console.show_quantiles({predictions.name: quantiles})
 
 
 @app.command()

@@ -129,7 +129,9 @@ class ShortlisterSettings(_Stage):
     """Module II: which clusters of labels a document should look into."""
 
     kind: str = _setting(
-        "clusters", "clusters, or the paper's rivals: neighbours, tree", choices=("clusters", "neighbours", "tree")
+        "clusters",
+        "clusters, or the paper's rivals: hnsw (neighbours by a graph), neighbours (all looked at), tree",
+        choices=("clusters", "hnsw", "neighbours", "tree"),
     )
     clusters: int = _setting(0, "number K of clusters, a power of two; 0: about four labels in each", low=0)
     beam: int = _setting(0, "clusters B that a document looks into; 0: by size, enough for 85 % recall", low=0)
@@ -149,6 +151,7 @@ class RankerSettings(_Stage):
         0, "random labels that a step adds to those of its documents (loss softmax); 0: by size, at most all", low=0
     )
     hard: int = _setting(2, "labels of its shortlist that each document adds to them", low=0, high=1000)
+    own_texts: float = _setting(0.3, "share of the labels whose texts are documents in an epoch too", low=0, high=1)
     epochs: int = _setting(10, "passes over the documents", low=0)
     batch: int = _setting(0, "documents a step; 0: by size", low=0)
     rate: float = _setting(0.002, "learning rate, halved at 1/2 of the epochs", low=0)

@@ -176,13 +176,14 @@ def show_metrics(systems: Mapping[str, Mapping[str, float]]) -> None:
         out.print(table)
 
 
-def show_quantiles(quantiles: Sequence[Quantile]) -> None:
-    """What labels from rare to frequent contribute to P@5."""
+def show_quantiles(systems: Mapping[str, Sequence[Quantile]]) -> None:
+    """What labels from rare to frequent contribute to P@5, a column for each system."""
     table = _table("contribution to P@5 of labels from rare to frequent")
-    for heading in ("labels", "training documents each", "P@5"):
+    for heading in ("labels", "training documents each", *map(escape, systems)):
         table.add_column(heading, justify="right", no_wrap=True)
-    for quantile in quantiles:
-        table.add_row(f"{quantile.labels:,}", f"{quantile.mean_frequency:.1f}", f"{quantile.contribution:.2f}")
+    for quantiles in zip(*systems.values(), strict=True):
+        facts = (f"{quantiles[0].labels:,}", f"{quantiles[0].mean_frequency:.1f}")
+        table.add_row(*facts, *(f"{quantile.contribution:.2f}" for quantile in quantiles))
     out.print(table)
 
 

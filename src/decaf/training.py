@@ -135,7 +135,8 @@ def _learn_instance(
 
     def rank() -> dict[str, Tensor]:
         ranker = learn_ranker(f"module IV{part}", problem, found, config, seed=seed, keeper=keeper)
-        blend = first_blend(found.texts) if config.model.loss == "softmax" else None
+        rarity = problem.rarity(found.table.device)
+        blend = first_blend(rarity, found.texts) if config.model.loss == "softmax" else None
         instance = Instance(found.shortlister, ranker, found.clusters.shape[1], blend)
         if blend is not None and problem.held is not None:
             blend = learn_blend(f"blend{part}", problem.held, instance, keeper)

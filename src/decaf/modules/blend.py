@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -30,31 +31,30 @@ _TOP = 20  # labels of a document that chances are fitted on
 
 
 def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper) -> Blend:
-    """Choose weights for every place between head and tail, and fit chances, on the held-out documents."""
+    """Choose how much text and cluster weigh on the held-out documents, and fit chances from head to tail.
+
+    Towards the tail a label's rarity counts: ranked by chance times inverse propensity, which the tail's end comes to,
+    the expected gain of rare labels is largest.
+    """
     assert instance.blend is not None  # noqa: S101 - the caller has one to improve
     judge = Judge(held, instance.ranker.weights.device)
     parts = _parts(held, instance)
-    text_weights = _OF_TEXT if instance.blend.texts is not None else (0.0,)
-    choices = list(itertools.product(text_weights, _OF_CLUSTER))
-    figures = np.array([_figures(judge, parts, *choice) for choice in choices])  # [choices, 2]
-    weights, chances = [], []
-    for tail in _TAILS:
-        worth = figures @ (1 - tail, tail)
-        # Which of those that are as good as the best comes out on top is chance: their mean is a safer choice.
-        of_text, of_cluster = np.array(choices)[worth >= worth.max() - _NOISE].mean(axis=0)
-        weights.append((float(of_text), float(of_cluster)))
-        chances.append(fit_chances(*_examples(judge, parts, *weights[-1])))
-    device = judge.device
-    made = Blend(
-        torch.tensor(_TAILS, device=device),
-        torch.tensor(weights, device=device),
-        torch.tensor(np.array(chances), dtype=torch.float32, device=device),
-        instance.blend.texts,
-    )
+    choices = list(itertools.product(_OF_TEXT if instance.blend.texts is not None else (0.0,), _OF_CLUSTER))
+    worth = np.array([judge.precision(blended(parts, *choice, 0.0), parts.labels) for choice in choices])
+    # Which of those that are as good as the best comes out on top is chance: their mean is a safer choice.
+    of_text, of_cluster = (float(value) for value in np.array(choices)[worth >= worth.max() - _NOISE].mean(axis=0))
+    chances = [fit_chances(*_examples(judge, parts, (of_text, of_cluster, 0.0)))]
+    weights = [(of_text, of_cluster, tail / chances[0][0]) for tail in _TAILS]
+    chances += [fit_chances(*_examples(judge, parts, weighed)) for weighed in weights[1:]]
     error = _error(judge, parts, weights[0], chances[0])
-    keeper.note(module=name, text_weight=weights[0][0], cluster_weight=weights[0][1], calibration_error=error)
-    log.info("%s: label text weighs %.2f, cluster %.2f; chances are off by %.1f %%", name, *weights[0], 100 * error)
-    return made
+    keeper.note(module=name, text_weight=of_text, cluster_weight=of_cluster, calibration_error=error)
+    log.info("%s: text weighs %.2f, cluster %.2f; chances are off by %.1f %%", name, of_text, of_cluster, 100 * error)
+
+    def tensor(values: Sequence[float] | Sequence[Sequence[float]]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32, device=judge.device)
+
+    rarity, texts = instance.blend.rarity, instance.blend.texts
+    return Blend(tensor(_TAILS), tensor(weights), tensor(chances), rarity, texts)
 
 
 def fit_chances(
@@ -96,16 +96,14 @@ def _parts(held: Held, instance: Instance) -> Parts:
     return Parts(*(torch.cat(columns) for columns in zip(*found, strict=True)))
 
 
-def _figures(judge: Judge, parts: Parts, of_text: float, of_cluster: float) -> tuple[float, float]:
-    scores = blended(parts, of_text, of_cluster)
-    return judge.precision(scores, parts.labels), judge.rare_precision(scores, parts.labels)
+_Weights = tuple[float, float, float]
 
 
 def _examples(
-    judge: Judge, parts: Parts, of_text: float, of_cluster: float
+    judge: Judge, parts: Parts, weights: _Weights
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """Scores of the best labels, the log-sum-exp of their documents' scores, and whether they are right."""
-    scores = blended(parts, of_text, of_cluster)
+    scores = blended(parts, *weights)
     company = scores.logsumexp(dim=1, keepdim=True)
     best = scores.topk(min(_TOP, scores.shape[1]), dim=1)
     labels = parts.labels.gather(1, best.indices)
@@ -115,9 +113,9 @@ def _examples(
     return of_score, of_company, right > 0
 
 
-def _error(judge: Judge, parts: Parts, weights: tuple[float, float], chances: tuple[float, float, float]) -> float:
+def _error(judge: Judge, parts: Parts, weights: _Weights, chances: tuple[float, float, float]) -> float:
     """The mean distance between chance and share that is right, over all bins."""
-    scores, company, right = _examples(judge, parts, *weights)
+    scores, company, right = _examples(judge, parts, weights)
     slope, of_company, constant = chances
     bins = reliability(expit(slope * scores + of_company * company + constant), right)
     return round(sum(abs(chance - share) * count for chance, share, count in bins) / max(1, len(right)), 4)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import sparse
+from torch import Tensor
 
 from decaf.features import unit_values
 
@@ -35,6 +37,7 @@ class Problem:
     truth: sparse.csr_array  # [documents, labels], ones
     kept: NDArray[np.int64]  # the user's number of each label
     filters: NDArray[np.int64]  # (document, label) pairs that count for nothing, neither right nor wrong
+    inverse_propensity: NDArray[np.float64]  # [labels]
     held: Held | None = None
 
     @classmethod
@@ -60,15 +63,19 @@ class Problem:
         held = _spare_documents(truth, hold, np.random.default_rng([seed, 3]))
         label_texts = sparse.csr_array(labels[kept])
         trained = np.setdiff1d(np.arange(len(rows)), held)
+        chances = np.ones(len(kept)) if inverse_propensity is None else inverse_propensity[kept]
         judged = None
         if len(held):
-            chances = np.ones(len(kept)) if inverse_propensity is None else inverse_propensity[kept]
             chosen = rows[held]
             own = _within(pairs, chosen, kept)
             judged = Held(sparse.csr_array(documents[chosen]), sparse.csr_array(truth[held]), own, chances)
         chosen = rows[trained]
         documents, truth = sparse.csr_array(documents[chosen]), sparse.csr_array(truth[trained])
-        return cls(documents, label_texts, truth, kept, _within(pairs, chosen, kept), judged)
+        return cls(documents, label_texts, truth, kept, _within(pairs, chosen, kept), chances, judged)
+
+    def rarity(self, device: torch.device) -> Tensor:
+        """The logarithm of each label's inverse propensity."""
+        return torch.as_tensor(np.log(self.inverse_propensity)).float().to(device)
 
     def known(self) -> sparse.csr_array:
         """The pairs that are no negatives: 1 for true ones, -1 for those that count for nothing."""

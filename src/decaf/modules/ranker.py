@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from scipy import sparse
 from torch import Tensor, nn
 from torch.nn.functional import normalize, softplus
 
@@ -11,8 +12,9 @@ from decaf.modules.batches import Batch
 from decaf.modules.judge import Judge
 from decaf.modules.loop import Keeper, RowAdam, Schedule, Task, adam, fit, seeded
 from decaf.modules.problem import Held, Problem
-from decaf.modules.shortlister import Shortlist
+from decaf.modules.shortlister import Shortlist, retrieve
 from decaf.modules.softmax import Candidates, SoftmaxTask
+from decaf.modules.tokens import with_label_texts
 from decaf.networks import FixedBags, Instance, Ranker, Rows, TextNetwork, first_blend
 
 __all__ = ["ChoiceTask", "RankTask", "learn_ranker"]
@@ -45,14 +47,19 @@ def learn_ranker(
             temperature=_TEMPERATURE if softmax else None,
             by_rows=few,
         )
+    texts, known = problem.documents, problem.truth
     if softmax:
-        known = problem.known()
+        texts, known = with_label_texts(problem, own=settings.own_texts > 0, related=False)
         negatives = settings.negatives if few else 0
-        task: Task = ChoiceTask(network, shortlist, problem, negatives=negatives, hard=settings.hard)
+        own = texts[problem.documents.shape[0] :]
+        drawn = round(settings.own_texts * own.shape[0])
+        task: Task = ChoiceTask(
+            network, shortlist, problem, negatives=negatives, hard=settings.hard, label_texts=own, drawn=drawn
+        )
     else:
-        known, task = problem.truth, RankTask(network, shortlist, forced=settings.forced)
+        task = RankTask(network, shortlist, forced=settings.forced)
     schedule = Schedule(settings.epochs, settings.batch, settings.rate, (settings.epochs // 2,))
-    documents, positives = Rows.of(problem.documents, device), Rows.of(known, device)
+    documents, positives = Rows.of(texts, device), Rows.of(known, device)
     fit(name, task, documents, positives, schedule, seed=seed, keeper=keeper)
     return Ranker(*network.frozen())
 
@@ -63,18 +70,41 @@ class ChoiceTask(SoftmaxTask):
     network: TextNetwork
 
     def __init__(
-        self, network: TextNetwork, shortlist: Shortlist, problem: Problem, *, negatives: int, hard: int
+        self,
+        network: TextNetwork,
+        shortlist: Shortlist,
+        problem: Problem,
+        *,
+        negatives: int,
+        hard: int,
+        label_texts: sparse.csr_array,
+        drawn: int,
     ) -> None:
         self.network = network
-        self._shortlist, self._negatives, self._hard = shortlist, negatives, hard
-        self._held = None if problem.held is None else _HeldLists(problem.held, shortlist)
+        self._negatives, self._hard, self._drawn = negatives, hard, drawn
+        self._documents, self._members = problem.documents.shape[0], shortlist.shortlister.members
+        self._clusters = shortlist.clusters[:, :_FIRST]
+        if negatives and drawn:
+            found = retrieve(shortlist.shortlister, label_texts, self._clusters.shape[1])
+            self._clusters = torch.cat([self._clusters, found])
+        self._held = None if problem.held is None else _HeldLists(problem, problem.held, shortlist)
+
+    def length(self, documents: int) -> int:
+        """All documents, and some labels' texts."""
+        return self._documents + self._drawn
+
+    def order(self, epoch: int, documents: int) -> Tensor:
+        """All documents and, drawn anew for every epoch, some of the labels' texts behind them."""
+        drawn = self._documents + torch.randperm(documents - self._documents)[: self._drawn]
+        chosen = torch.cat([torch.arange(self._documents), drawn])
+        return chosen[torch.randperm(len(chosen))]
 
     def candidates(self, batch: Batch) -> Candidates:
         """All labels; or of the batch, of the first clusters of its documents' shortlists, and at random."""
         count, device = self.network.count, batch.columns.device
         if not self._negatives:
             return Candidates.all(count, device)
-        clusters, members = self._shortlist.clusters[:, :_FIRST], self._shortlist.shortlister.members
+        clusters, members = self._clusters, self._members
         size = (len(batch.numbers), self._hard)
         drawn = torch.randint(clusters.shape[1], size, device=device)
         slots = torch.randint(members.shape[1], size, device=device)
@@ -101,16 +131,17 @@ class ChoiceTask(SoftmaxTask):
 class _HeldLists:
     """The shortlists of held-out documents."""
 
-    def __init__(self, held: Held, shortlist: Shortlist) -> None:
+    def __init__(self, problem: Problem, held: Held, shortlist: Shortlist) -> None:
         self._documents, self._beam = held.documents, shortlist.clusters.shape[1]
         self._shortlist = shortlist
+        self._blend = first_blend(problem.rarity(shortlist.table.device), shortlist.texts)
         self._judge = Judge(held, shortlist.table.device)
 
     @torch.no_grad()
     def precision(self, ranker: Ranker) -> float:
         """P@1 with these classifiers, in percent."""
         labels, scores = [], []
-        instance = Instance(self._shortlist.shortlister, ranker, self._beam, first_blend(self._shortlist.texts))
+        instance = Instance(self._shortlist.shortlister, ranker, self._beam, self._blend)
         for start in range(0, self._documents.shape[0], _DOCUMENTS):
             rows = Rows.of(self._documents[start : start + _DOCUMENTS], ranker.weights.device)
             parts = instance.parts(rows.columns, rows.starts, rows.values)

@@ -63,8 +63,8 @@ def learn_shortlister(
     settings = config.shortlister
     beam = settings.beam or max(16, min(200, settings.clusters * 200 >> 15))
     texts = tokens.labels
-    if settings.kind == "neighbours":
-        made = _neighbours(problem, tokens)
+    if settings.kind in ("neighbours", "hnsw"):
+        made = _neighbours(problem, tokens, searched=settings.kind == "hnsw")
         beam *= -(-len(problem.kept) // settings.clusters)  # as many labels as that many clusters hold
     elif settings.kind == "tree":
         made, texts = _tree(name, problem, tokens.table, config, seed=seed, keeper=keeper), None
@@ -155,8 +155,8 @@ class ClusterTask(SoftmaxTask):
         return (self._temperature * self.network.weight).detach(), self.network.bias.detach().clone()
 
 
-def _neighbours(problem: Problem, tokens: Tokens) -> _Learned:
-    """The labels whose documents are most like this one: what HNSW looks for, found by an exact search."""
+def _neighbours(problem: Problem, tokens: Tokens, *, searched: bool) -> _Learned:
+    """The labels whose documents are most like this one, found by a graph or by looking at all."""
     table, encoder, labels = tokens.table, tokens.encoder, len(problem.kept)
     device, dim = table.device, table.shape[1]
     if encoder is None:
@@ -165,7 +165,8 @@ def _neighbours(problem: Problem, tokens: Tokens) -> _Learned:
     vectors = normalize(_encoded(encoder, problem.documents), dim=1)
     centres = normalize(torch.as_tensor(label_sums(problem, vectors.cpu().numpy())), dim=1).to(device)
     each = torch.arange(labels, device=device)
-    return Shortlister(encoder, centres, torch.zeros(labels, device=device), each[:, None]), each, table
+    shortlister = Shortlister(encoder, centres, torch.zeros(labels, device=device), each[:, None], searched=searched)
+    return shortlister, each, table
 
 
 @torch.no_grad()

@@ -5,13 +5,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from decaf.networks.encoder import FrozenEncoder
+from decaf.networks.graph import NeighbourGraph
 
 __all__ = ["Blend", "Instance", "Level", "Parts", "Ranker", "Shortlister", "blended", "first_blend"]
 
@@ -27,19 +29,21 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Shortlister:
-    """Names the clusters of labels that a document should look into: of all, or by a search down a tree."""
+    """Names the clusters of labels that a document should look into: of all, or by a search down a tree or a graph."""
 
     encoder: FrozenEncoder
     weights: Tensor  # h_m, [clusters, dim]
     bias: Tensor  # [clusters]
     members: Tensor  # labels of each cluster, -1 where it has fewer, [clusters, width]
     above: tuple[Level, ...] = ()  # levels of the tree above the clusters, from the root down
+    searched: bool = False  # by a graph of neighbours, not looking at every cluster
 
     def tensors(self) -> dict[str, Tensor]:
         """All arrays by name."""
         named = {"weights": self.weights, "bias": self.bias, "members": self.members}
         for number, level in enumerate(self.above):
             named |= _prefixed(f"above.{number}.", level._asdict())
+        named["searched"] = torch.tensor([self.searched])
         return named | _prefixed("encoder.", self.encoder.tensors())
 
     @classmethod
@@ -48,13 +52,20 @@ class Shortlister:
         levels = sum(name.startswith("above.") for name in tensors) // len(Level._fields)
         above = tuple(Level(**_within(f"above.{number}.", tensors)) for number in range(levels))
         encoder = FrozenEncoder.of(_within("encoder.", tensors))
-        return cls(encoder, tensors["weights"], tensors["bias"], tensors["members"], above)
+        searched = bool(tensors["searched"][0])
+        return cls(encoder, tensors["weights"], tensors["bias"], tensors["members"], above, searched)
+
+    @cached_property
+    def _graph(self) -> NeighbourGraph:
+        return NeighbourGraph(self.weights)
 
     def top(self, tokens: Tensor, starts: Tensor, weights: Tensor, beam: int) -> tuple[Tensor, Tensor]:
         """The best clusters and their scores, or those of the paths to them -> [documents, at most beam] each."""
         vectors = self.encoder(tokens, starts, weights)
         if self.above:
             return self._descend(vectors, beam)
+        if self.searched:
+            return self._graph.search(vectors, min(beam, len(self.bias)))
         best = torch.addmm(self.bias, vectors, self.weights.T).topk(min(beam, len(self.bias)), dim=1)
         return best.indices, best.values
 
@@ -110,8 +121,9 @@ class Blend:
     """How classifier, label text and cluster make one score, from head to tail, and what chance a score is."""
 
     tails: Tensor  # from 0 to 1, [points]
-    weights: Tensor  # of the label text and of the cluster beside the classifier, [points, 2]
+    weights: Tensor  # of label text, cluster and rarity beside the classifier, [points, 3]
     chances: Tensor  # what score, company and constant weigh in the logit of the chance, [points, 3]
+    rarity: Tensor  # the logarithm of each label's inverse propensity, [labels]
     texts: Tensor | None  # label texts among the vectors of the shortlister's encoder, [labels, dim]
 
     def at(self, tail: float) -> tuple[list[float], list[float]]:
@@ -125,13 +137,15 @@ class Blend:
 
     def tensors(self) -> dict[str, Tensor]:
         """All arrays by name."""
-        named = {"tails": self.tails, "weights": self.weights, "chances": self.chances}
+        named = {"tails": self.tails, "weights": self.weights, "chances": self.chances, "rarity": self.rarity}
         return named if self.texts is None else named | {"texts": self.texts}
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Blend:
         """The blend made of these arrays."""
-        return cls(tensors["tails"], tensors["weights"], tensors["chances"], tensors.get("texts"))
+        names = ("tails", "weights", "chances", "rarity")
+        tails, weights, chances, rarity = (tensors[name] for name in names)
+        return cls(tails, weights, chances, rarity, tensors.get("texts"))
 
 
 class Parts(NamedTuple):
@@ -141,6 +155,7 @@ class Parts(NamedTuple):
     classifier: Tensor
     text: Tensor
     cluster: Tensor
+    rarity: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,10 +186,12 @@ class Instance:
         of_cluster = of_cluster[:, :, None].expand(listed.shape).flatten(1)
         labels = listed.flatten(1)
         classifier = self.ranker.scores(self.ranker.encoder(tokens, starts, weights), labels)
-        text = torch.zeros_like(classifier)
-        if self.blend is not None and self.blend.texts is not None:
-            text = products(self.shortlister.encoder(tokens, starts, weights), self.blend.texts, labels)
-        return Parts(labels, classifier, text, of_cluster)
+        text = rarity = torch.zeros_like(classifier)
+        if self.blend is not None:
+            rarity = self.blend.rarity[labels.clamp(min=0)]
+            if self.blend.texts is not None:
+                text = products(self.shortlister.encoder(tokens, starts, weights), self.blend.texts, labels)
+        return Parts(labels, classifier, text, of_cluster, rarity)
 
     def chances(self, parts: Parts, tail: float) -> Tensor:
         """The logarithms of the chances of the shortlisted labels."""
@@ -205,17 +222,16 @@ class Instance:
         return cls(shortlister, ranker, int(tensors["beam"][0]), blend)
 
 
-def first_blend(texts: Tensor | None) -> Blend:
+def first_blend(rarity: Tensor, texts: Tensor | None) -> Blend:
     """A blend before any was chosen: half the label text; a label's chance is its share among all."""
-    values: tuple[Any, ...] = ([0.0], [[0.5, 0.0]], [[1.0, -1.0, 0.0]])
-    device = None if texts is None else texts.device
-    tails, weights, chances = (torch.tensor(value, device=device) for value in values)
-    return Blend(tails, weights, chances, texts)
+    values = ([0.0, 1.0], [[0.5, 0.0, 0.0], [0.5, 0.0, 1.0]], [[1.0, -1.0, 0.0]] * 2)
+    tails, weights, chances = (torch.tensor(value, device=rarity.device) for value in values)
+    return Blend(tails, weights, chances, rarity, texts)
 
 
-def blended(parts: Parts, of_text: float, of_cluster: float) -> Tensor:
-    """One score out of three; no label scores next to nothing."""
-    scores = parts.classifier + of_text * parts.text + of_cluster * parts.cluster
+def blended(parts: Parts, of_text: float, of_cluster: float, of_rarity: float) -> Tensor:
+    """One score out of four parts; no label scores next to nothing."""
+    scores = parts.classifier + of_text * parts.text + of_cluster * parts.cluster + of_rarity * parts.rarity
     return scores.masked_fill(parts.labels < 0, -1e4)
 
 
