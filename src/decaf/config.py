@@ -83,7 +83,7 @@ class SplitSettings(_Stage):
 class FeatureSettings(_Stage):
     """How text becomes weighted tokens."""
 
-    vocabulary: int = _setting(0, "most tokens to keep; 0: by the number of distinct words", low=0, high=1_000_000)
+    vocabulary: int = _setting(0, "most word pieces; 0: by the number of distinct words", low=0, high=1_000_000)
     words: bool = _setting(False, "keep whole words beside the word pieces they are cut into")
     pairs: bool = _setting(False, "keep pairs of words that follow each other in several texts")
     min_count: int = _setting(2, "a word or piece seen less often is not kept whole", low=1)
@@ -151,8 +151,7 @@ class RankerSettings(_Stage):
         0, "random labels that a step adds to those of its documents (loss softmax); 0: by size, at most all", low=0
     )
     hard: int = _setting(2, "labels of its shortlist that each document adds to them", low=0, high=1000)
-    own_texts: float = _setting(0.3, "share of the labels whose texts are documents in an epoch too", low=0, high=1)
-    epochs: int = _setting(10, "passes over the documents", low=0)
+    epochs: int = _setting(8, "passes over the documents", low=0)
     batch: int = _setting(0, "documents a step; 0: by size", low=0)
     rate: float = _setting(0.002, "learning rate, halved at 1/2 of the epochs", low=0)
     dropout: float = _setting(0.4, "share of components dropped", low=0, high=0.95)
@@ -162,7 +161,7 @@ class RankerSettings(_Stage):
 class BlendSettings(_Stage):
     """The final score: classifier, label text and cluster together (kind texts, loss softmax)."""
 
-    tail: float = _setting(0.2, "from 0, the most right answers, to 1, the most for rare labels", low=0, high=1)
+    tail: float = _setting(0.6, "from 0, the most right answers, to 1, the most for rare labels", low=0, high=1)
 
 
 @dataclass(frozen=True)

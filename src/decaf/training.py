@@ -104,8 +104,13 @@ def memory_needed(problem: Problem, config: Config) -> int:
     dim, batch = config.model.dim, max(config.tokens.batch, config.ranker.batch)
     labels, clusters = len(problem.kept), config.shortlister.clusters
     tokens, documents = problem.documents.shape[1], problem.documents.shape[0]
-    network = 4 * dim * (4 * tokens + 24 * max(labels, clusters))  # parameters, gradients, averages, activations
-    scores = 4 * batch * 4 * max(labels, clusters)
+    compared = labels
+    if config.model.loss == "softmax" and config.ranker.negatives < labels:
+        of_documents = config.ranker.batch * (config.ranker.hard + math.ceil(problem.truth.nnz / documents))
+        compared = min(labels, config.ranker.negatives + of_documents)
+    # Parameters, gradients and averages of all; activations of those that a step compares.
+    network = 4 * dim * (4 * tokens + 8 * max(labels, clusters) + 16 * max(compared, clusters))
+    scores = 4 * batch * 4 * max(compared, clusters)
     data = 40 * (problem.documents.nnz + problem.truth.nnz) + 4 * documents * max(config.shortlister.beam, 200)
     return network + scores + data + 500_000_000
 
@@ -139,7 +144,7 @@ def _learn_instance(
         blend = first_blend(rarity, found.texts) if config.model.loss == "softmax" else None
         instance = Instance(found.shortlister, ranker, found.clusters.shape[1], blend)
         if blend is not None and problem.held is not None:
-            blend = learn_blend(f"blend{part}", problem.held, instance, keeper)
+            blend = learn_blend(f"blend{part}", problem.held, instance, keeper, tail=config.blend.tail)
         return dataclasses.replace(instance, blend=blend).tensors()
 
     return Instance.of(keeper.result(f"module IV{part}", rank))

@@ -35,20 +35,19 @@ class Batch:
 
 
 class Batches:
-    """An epoch's documents (all, or `count` of them), `size` at a time, in tensors of fixed shape: [steps, ...]."""
+    """An epoch's documents, `size` at a time, in tensors of fixed shape: [steps, ...]."""
 
-    def __init__(self, documents: Rows, positives: Rows, size: int, count: int | None = None) -> None:
+    def __init__(self, documents: Rows, positives: Rows, size: int) -> None:
         self._documents, self._positives = documents, positives
-        self._count = len(documents) if count is None else count
-        self._size = min(size, self._count)
-        self.steps = -(-self._count // self._size)
-        self._padding = self.steps * self._size - self._count
+        self._size = min(size, len(documents))
+        self.steps = -(-len(documents) // self._size)
+        self._padding = self.steps * self._size - len(documents)
         self._entries, self._pairs = documents.room(self._size), positives.room(self._size)
         self.device = documents.columns.device
         self._make()
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._documents)
 
     def _make(self) -> None:
         shapes = {"tokens": self._entries, "weights": self._entries, "starts": self._size}

@@ -30,7 +30,7 @@ _DOCUMENTS = 256  # scored at a time
 _TOP = 20  # labels of a document that chances are fitted on
 
 
-def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper) -> Blend:
+def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, tail: float = 0.0) -> Blend:
     """Choose how much text and cluster weigh on the held-out documents, and fit chances from head to tail.
 
     Towards the tail a label's rarity counts: ranked by chance times inverse propensity, which the tail's end comes to,
@@ -44,17 +44,18 @@ def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper) -> Bl
     # Which of those that are as good as the best comes out on top is chance: their mean is a safer choice.
     of_text, of_cluster = (float(value) for value in np.array(choices)[worth >= worth.max() - _NOISE].mean(axis=0))
     chances = [fit_chances(*_examples(judge, parts, (of_text, of_cluster, 0.0)))]
-    weights = [(of_text, of_cluster, tail / chances[0][0]) for tail in _TAILS]
+    weights = [(of_text, of_cluster, at / chances[0][0]) for at in _TAILS]
     chances += [fit_chances(*_examples(judge, parts, weighed)) for weighed in weights[1:]]
-    error = _error(judge, parts, weights[0], chances[0])
-    keeper.note(module=name, text_weight=of_text, cluster_weight=of_cluster, calibration_error=error)
-    log.info("%s: text weighs %.2f, cluster %.2f; chances are off by %.1f %%", name, of_text, of_cluster, 100 * error)
 
     def tensor(values: Sequence[float] | Sequence[Sequence[float]]) -> Tensor:
         return torch.tensor(values, dtype=torch.float32, device=judge.device)
 
     rarity, texts = instance.blend.rarity, instance.blend.texts
-    return Blend(tensor(_TAILS), tensor(weights), tensor(chances), rarity, texts)
+    made = Blend(tensor(_TAILS), tensor(weights), tensor(chances), rarity, texts)
+    error = _error(judge, parts, *made.at(tail))
+    keeper.note(module=name, text_weight=of_text, cluster_weight=of_cluster, calibration_error=error)
+    log.info("%s: text weighs %.2f, cluster %.2f; chances are off by %.1f %%", name, of_text, of_cluster, 100 * error)
+    return made
 
 
 def fit_chances(
@@ -96,11 +97,8 @@ def _parts(held: Held, instance: Instance) -> Parts:
     return Parts(*(torch.cat(columns) for columns in zip(*found, strict=True)))
 
 
-_Weights = tuple[float, float, float]
-
-
 def _examples(
-    judge: Judge, parts: Parts, weights: _Weights
+    judge: Judge, parts: Parts, weights: Sequence[float]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """Scores of the best labels, the log-sum-exp of their documents' scores, and whether they are right."""
     scores = blended(parts, *weights)
@@ -113,7 +111,7 @@ def _examples(
     return of_score, of_company, right > 0
 
 
-def _error(judge: Judge, parts: Parts, weights: _Weights, chances: tuple[float, float, float]) -> float:
+def _error(judge: Judge, parts: Parts, weights: Sequence[float], chances: Sequence[float]) -> float:
     """The mean distance between chance and share that is right, over all bins."""
     scores, company, right = _examples(judge, parts, weights)
     slope, of_company, constant = chances

@@ -56,12 +56,8 @@ class Task(ABC):
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """One or more optimizers over all parameters that learn."""
 
-    def length(self, documents: int) -> int:
-        """How many of the documents an epoch goes through."""
-        return documents
-
     def order(self, epoch: int, documents: int) -> Tensor:
-        """Which documents an epoch goes through, and in which order."""
+        """The order in which an epoch goes through the documents."""
         return torch.randperm(documents)
 
     @property
@@ -102,7 +98,7 @@ def fit(
     done = keeper.restore(name, state)
     if done:
         log.info("%s: going on after epoch %d", name, done)
-    batches = Batches(documents, positives, schedule.batch, task.length(len(documents)))
+    batches = Batches(documents, positives, schedule.batch)
     task.network.train()
     stepper = _Stepper(task, optimizers, batches, state)
     size = sum(parameter.numel() for parameter in task.network.parameters())
@@ -120,7 +116,7 @@ def fit(
                     f"{name}: the loss of epoch {epoch + 1} is not finite; lower its rate and run again"
                 )
             seconds = time.perf_counter() - started
-            speed = len(batches) / max(seconds, 1e-9)
+            speed = len(documents) / max(seconds, 1e-9)
             found = watch.look()
             progressed = (name, epoch + 1, schedule.epochs, loss, speed)
             held = f", P@1 {found['validation']:.2f}" if found else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from scipy import sparse
 from torch import Tensor, nn
 from torch.nn.functional import normalize, softplus
 
@@ -12,9 +11,8 @@ from decaf.modules.batches import Batch
 from decaf.modules.judge import Judge
 from decaf.modules.loop import Keeper, RowAdam, Schedule, Task, adam, fit, seeded
 from decaf.modules.problem import Held, Problem
-from decaf.modules.shortlister import Shortlist, retrieve
+from decaf.modules.shortlister import Shortlist
 from decaf.modules.softmax import Candidates, SoftmaxTask
-from decaf.modules.tokens import with_label_texts
 from decaf.networks import FixedBags, Instance, Ranker, Rows, TextNetwork, first_blend
 
 __all__ = ["ChoiceTask", "RankTask", "learn_ranker"]
@@ -47,19 +45,14 @@ def learn_ranker(
             temperature=_TEMPERATURE if softmax else None,
             by_rows=few,
         )
-    texts, known = problem.documents, problem.truth
+    task: Task
     if softmax:
-        texts, known = with_label_texts(problem, own=settings.own_texts > 0, related=False)
         negatives = settings.negatives if few else 0
-        own = texts[problem.documents.shape[0] :]
-        drawn = round(settings.own_texts * own.shape[0])
-        task: Task = ChoiceTask(
-            network, shortlist, problem, negatives=negatives, hard=settings.hard, label_texts=own, drawn=drawn
-        )
+        known, task = problem.known(), ChoiceTask(network, shortlist, problem, negatives=negatives, hard=settings.hard)
     else:
-        task = RankTask(network, shortlist, forced=settings.forced)
+        known, task = problem.truth, RankTask(network, shortlist, forced=settings.forced)
     schedule = Schedule(settings.epochs, settings.batch, settings.rate, (settings.epochs // 2,))
-    documents, positives = Rows.of(texts, device), Rows.of(known, device)
+    documents, positives = Rows.of(problem.documents, device), Rows.of(known, device)
     fit(name, task, documents, positives, schedule, seed=seed, keeper=keeper)
     return Ranker(*network.frozen())
 
@@ -70,34 +63,12 @@ class ChoiceTask(SoftmaxTask):
     network: TextNetwork
 
     def __init__(
-        self,
-        network: TextNetwork,
-        shortlist: Shortlist,
-        problem: Problem,
-        *,
-        negatives: int,
-        hard: int,
-        label_texts: sparse.csr_array,
-        drawn: int,
+        self, network: TextNetwork, shortlist: Shortlist, problem: Problem, *, negatives: int, hard: int
     ) -> None:
         self.network = network
-        self._negatives, self._hard, self._drawn = negatives, hard, drawn
-        self._documents, self._members = problem.documents.shape[0], shortlist.shortlister.members
-        self._clusters = shortlist.clusters[:, :_FIRST]
-        if negatives and drawn:
-            found = retrieve(shortlist.shortlister, label_texts, self._clusters.shape[1])
-            self._clusters = torch.cat([self._clusters, found])
+        self._negatives, self._hard = negatives, hard
+        self._clusters, self._members = shortlist.clusters[:, :_FIRST], shortlist.shortlister.members
         self._held = None if problem.held is None else _HeldLists(problem, problem.held, shortlist)
-
-    def length(self, documents: int) -> int:
-        """All documents, and some labels' texts."""
-        return self._documents + self._drawn
-
-    def order(self, epoch: int, documents: int) -> Tensor:
-        """All documents and, drawn anew for every epoch, some of the labels' texts behind them."""
-        drawn = self._documents + torch.randperm(documents - self._documents)[: self._drawn]
-        chosen = torch.cat([torch.arange(self._documents), drawn])
-        return chosen[torch.randperm(len(chosen))]
 
     def candidates(self, batch: Batch) -> Candidates:
         """All labels; or of the batch, of the first clusters of its documents' shortlists, and at random."""
@@ -110,7 +81,8 @@ class ChoiceTask(SoftmaxTask):
         slots = torch.randint(members.shape[1], size, device=device)
         listed = members[clusters[batch.numbers].long().gather(1, drawn), slots].flatten()
         others = torch.randint(count, (self._negatives,), device=device)
-        return Candidates.of(torch.cat([batch.columns, listed.masked_fill(listed < 0, count), others]), count)
+        named = torch.cat([batch.columns, listed.masked_fill(listed < 0, count), others])
+        return Candidates.of(named, count, drawn=self._negatives)
 
     def scores(self, batch: Batch, labels: Tensor | None) -> Tensor:
         """Scores of classifiers."""

@@ -61,7 +61,8 @@ def learn_shortlister(
 ) -> Shortlist:
     """Learn to name clusters, and retrieve the shortlist of every training document."""
     settings = config.shortlister
-    beam = settings.beam or max(16, min(200, settings.clusters * 200 >> 15))
+    most = 200 if settings.clusters < 1 << 17 else 100  # as in the paper
+    beam = settings.beam or max(16, min(most, settings.clusters * 200 >> 15))
     texts = tokens.labels
     if settings.kind in ("neighbours", "hnsw"):
         made = _neighbours(problem, tokens, searched=settings.kind == "hnsw")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ class Candidates(NamedTuple):
 
     labels: Tensor | None  # [candidates]; a label that was named before is replaced by nobody. None: all
     in_order: Tensor  # [candidates], as they were named
-    again: Tensor  # [candidates], 1 for one that was named before or is nobody
+    weight: Tensor  # [candidates], the logarithm of how many labels each stands for as a negative
 
     @classmethod
     def all(cls, count: int, device: torch.device) -> Candidates:
@@ -31,15 +32,18 @@ class Candidates(NamedTuple):
         return cls(None, torch.arange(count, device=device), torch.zeros(count, device=device))
 
     @classmethod
-    def of(cls, named: Tensor, nobody: int) -> Candidates:
-        """These labels, each once."""
+    def of(cls, named: Tensor, nobody: int, drawn: int = 0) -> Candidates:
+        """These labels, each once; the last ones were drawn at random, and stand for all that no one named."""
+        weight = torch.zeros(len(named), device=named.device)
+        weight[len(named) - drawn :] = math.log(max(1.0, nobody / max(1, drawn)))
         if named.device.type == "cpu":  # where shapes may change from step to step, the fewer the better
-            labels = torch.unique(named)
-            return cls(labels, labels, (labels == nobody).float())
-        in_order = named.sort().values
+            labels, at = torch.unique(named, return_inverse=True)
+            least = torch.full((len(labels),), torch.inf).scatter_reduce_(0, at, weight, "amin")
+            return cls(labels, labels, least.masked_fill_(labels == nobody, -_OUT))
+        in_order, origin = named.sort(stable=True)
         again = in_order == nobody
         again[1:] |= in_order[1:] == in_order[:-1]
-        return cls(in_order.masked_fill(again, nobody), in_order, again.float())
+        return cls(in_order.masked_fill(again, nobody), in_order, weight[origin].masked_fill(again, -_OUT))
 
     def find(self, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Where these labels are among the candidates, and whether they are there at all."""
@@ -77,8 +81,8 @@ class SoftmaxTask(Task):
         rows, labels, weights = self.targets(batch)
         places, _ = candidates.find(labels)
         logits = self.scores(batch, candidates.labels)
-        known, nobody = (batch.rows, at, batch.true.abs() * there), (candidates.again, 1 - batch.there)
-        results = _Contest.apply(logits, *known, *nobody, rows, places, both)  # type: ignore[no-untyped-call]
+        known, weight = (batch.rows, at, batch.true.abs() * there), (candidates.weight, 1 - batch.there)
+        results = _Contest.apply(logits, *known, *weight, rows, places, both)  # type: ignore[no-untyped-call]
         compared = Compared(*results)
         return compared, rows, places, weights
 
@@ -104,14 +108,14 @@ class _Contest(torch.autograd.Function):
         known_rows: Tensor,
         known_places: Tensor,
         known: Tensor,  # 1 for a pair that is no negative
-        no_label: Tensor,  # [candidates], 1 for one that does not count
+        weight: Tensor,  # [candidates], added to the scores of negatives
         no_document: Tensor,  # [documents], 1 for one that does not count
         rows: Tensor,
         places: Tensor,
         both: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         own = logits[rows, places]
-        scores = logits.sub(no_label, alpha=_OUT)
+        scores = logits + weight
         scores.index_put_((known_rows, known_places), -_OUT * known, accumulate=True)
         by_label, columns, column_sums = own.new_zeros(0), own.new_zeros(0), own.new_zeros(0)
         if both:

@@ -26,7 +26,7 @@ __all__ = ["TextTask", "Tokens", "learn_tokens", "with_label_texts"]
 
 _TEMPERATURE = 20.0  # at the start
 _RELATED = 0.1  # share of a label's company that another must be to be related
-_ALIKE = 4  # bits: labels that are hard to tell apart come together by about 16
+_ALIKE = 4  # bits: labels that are hard to tell apart come together by 16 or more
 _DOCUMENTS = 256  # judged at a time
 _LISTED = 50  # labels of a held-out document that are looked at
 
@@ -193,7 +193,7 @@ class TextTask(SoftmaxTask):
 
     @torch.no_grad()
     def _groups(self, epoch: int) -> Tensor:
-        """Labels that are alike by their text vectors, about 16 together."""
+        """Labels that are alike by their text vectors, 16 to 32 together."""
         self.network.eval()
         vectors = self.network.classifiers()[0].cpu().numpy()
         self.network.train()

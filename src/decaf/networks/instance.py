@@ -223,7 +223,7 @@ class Instance:
 
 
 def first_blend(rarity: Tensor, texts: Tensor | None) -> Blend:
-    """A blend before any was chosen: half the label text; a label's chance is its share among all."""
+    """A blend before any was chosen: half the label text, and chances that are none yet, only in the right order."""
     values = ([0.0, 1.0], [[0.5, 0.0, 0.0], [0.5, 0.0, 1.0]], [[1.0, -1.0, 0.0]] * 2)
     tails, weights, chances = (torch.tensor(value, device=rarity.device) for value in values)
     return Blend(tails, weights, chances, rarity, texts)

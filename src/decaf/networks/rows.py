@@ -38,11 +38,11 @@ class Rows:
         return self.bounds[:-1]
 
     def shuffled(self, order: Tensor) -> Rows:
-        """These rows, in this order."""
+        """The rows in another order."""
         lengths = self.bounds.diff()[order]
         bounds = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-        shift = torch.repeat_interleave(self.bounds[order] - bounds[:-1], lengths)
-        place = shift + torch.arange(len(shift), device=order.device)
+        shift = torch.repeat_interleave(self.bounds[order] - bounds[:-1], lengths, output_size=len(self.columns))
+        place = shift + torch.arange(len(self.columns), device=order.device)
         return Rows(bounds, self.columns[place], self.values[place])
 
     def room(self, count: int) -> int:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
+from decaf.errors import ModelError
 from decaf.model import Model
 from decaf.networks import Rows
 from decaf.predictions import Predictions
@@ -24,6 +25,8 @@ class ExactScorer:
 
     def __init__(self, model: Model, device: torch.device, *, tail: float | None = None) -> None:
         self._device = device
+        if tail is not None and any(instance.blend is None for instance in model.instances):
+            raise ModelError("only models of the contrastive recipe can lean from head to tail; leave the tail out")
         self._tail = model.config.blend.tail if tail is None else tail
         self._instances = [instance.to(device) for instance in model.instances]
         self._kept = model.kept

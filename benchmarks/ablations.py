@@ -1,0 +1,158 @@
+"""What each part of the default recipe is worth, on documents held out of a dataset's training part.
+
+    python -m benchmarks.ablations DATASET [--device cuda] [--share 0.15] [--only default,pairs] [--seed 0]
+
+A line is the default with one thing changed. The test part is never looked at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from benchmarks.report import parser, write_report
+from benchmarks.trial import device_name, measure
+from decaf import Dataset, SplitSettings, recipe
+from decaf.features import unit_values, with_features
+from decaf.modules import ranker
+from decaf.modules.batches import Batch
+from decaf.modules.problem import Problem
+
+SHOWN = ("P@1", "P@5", "PSP@1", "PSP@5", "training_seconds", "parameters_mb")
+
+# What is changed -> the settings that change it.
+SETTINGS: dict[str, list[str]] = {
+    "default": [],
+    "word pieces alone": ["features.pairs=false"],
+    "whole words too": ["features.words=true"],
+    "module I: no label texts as documents": ["tokens.own_texts=false"],
+    "module I: no related labels": ["tokens.related=false"],
+    "module I: no hard negatives": ["tokens.refresh=0"],
+    "module IV: negatives sampled": ["ranker.negatives=4096"],
+    "module IV: sampled, none hard": ["ranker.negatives=4096", "ranker.hard=0"],
+    "logistic loss": ["model.loss=logistic"],
+    "no refinement vectors": ["model.refinement=false"],
+    "no label text in classifiers": ["model.text=false"],
+    "tail 0": ["blend.tail=0"],
+    "tail 1": ["blend.tail=1"],
+    "D = 512": ["model.dim=512"],
+    "two instances": ["ensemble.instances=2"],
+    "three instances": ["ensemble.instances=3"],
+}
+
+
+def with_graph(dataset: Dataset) -> Dataset:
+    """Label texts with those of the labels given together with them mixed in, a third as heavy (after ECLARE)."""
+    ready = with_features(dataset, recipe().features)
+    truth = ready.train.truth
+    company = sparse.coo_array(truth.T @ truth)
+    others = company.row != company.col
+    row, column, times = company.row[others], company.col[others], company.data[others]
+    share = times / np.bincount(row, weights=times, minlength=truth.shape[1])[row]
+    close = share >= 0.05
+    walk = sparse.csr_array((share[close], (row[close], column[close])), shape=(truth.shape[1], truth.shape[1]))
+    texts = ready.labels.need_features()
+    mixed = sparse.csr_array(texts + 0.3 * (walk @ texts)).astype(np.float32)
+    mixed.data = unit_values(mixed, mixed.data)
+    return dataclasses.replace(ready, labels=dataclasses.replace(ready.labels, features=mixed))
+
+
+@contextmanager
+def weighted_by_propensity() -> Iterator[None]:
+    """The loss of a true label times the root of its inverse propensity."""
+    task: Any = ranker.ChoiceTask
+    begin, targets = task.__init__, task.targets
+
+    def weigh(self: Any, network: Any, shortlist: Any, problem: Problem, **others: Any) -> None:  # noqa: ANN401
+        begin(self, network, shortlist, problem, **others)
+        gains = torch.as_tensor(problem.inverse_propensity).float().sqrt().to(shortlist.table.device)
+        self.gains = gains / gains.mean()
+
+    def weighed(self: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401
+        rows, labels, weights = targets(self, batch)
+        return rows, labels, weights * self.gains[labels]
+
+    task.__init__, task.targets = weigh, weighed
+    try:
+        yield
+    finally:
+        task.__init__, task.targets = begin, targets
+
+
+@contextmanager
+def averaged() -> Iterator[None]:
+    """Module IV's weights averaged over the starts of the epochs of its second half and the end."""
+    task: Any = ranker.ChoiceTask
+    order, begin = task.order, task.__init__
+
+    def start(self: Any, network: Any, *others: Any, **named: Any) -> None:  # noqa: ANN401
+        begin(self, network, *others, **named)
+        self.seen, self.mean = 0, {}
+        frozen = network.frozen
+
+        def of_mean() -> Any:  # noqa: ANN401
+            if not self.mean:
+                return frozen()
+            state = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+            share = 1 / (self.seen + 1)
+            network.load_state_dict({name: mean.lerp(state[name], share) for name, mean in self.mean.items()})
+            found = frozen()
+            network.load_state_dict(state)
+            return found
+
+        network.frozen = of_mean
+
+    def noting(self: Any, epoch: int, documents: int) -> Tensor:  # noqa: ANN401
+        if epoch > recipe().ranker.epochs // 2:
+            self.seen += 1
+            for name, tensor in self.network.state_dict().items():
+                self.mean.setdefault(name, tensor.clone()).lerp_(tensor, 1 / self.seen)
+        found: Tensor = order(self, epoch, documents)
+        return found
+
+    task.__init__, task.order = start, noting
+    try:
+        yield
+    finally:
+        task.__init__, task.order = begin, order
+
+
+# What is tried in other ways than by a setting: a dataset changed, or code while it runs.
+TRIED: dict[str, tuple[Callable[[Dataset], Dataset] | None, Callable[[], AbstractContextManager[None]]]] = {
+    "label graph in the label text": (with_graph, nullcontext),
+    "loss weighted by propensity": (None, weighted_by_propensity),
+    "weights averaged": (None, averaged),
+}
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("dataset")
+    options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--share", type=float, default=0.15, help="share of the training documents to judge by")
+    options.add_argument("--only", default="", help="lines, separated by commas; otherwise all")
+    arguments = options.parse_args()
+    dataset = Dataset.load(arguments.dataset).validation(SplitSettings(validation=arguments.share))
+    wanted = arguments.only.split(",") if arguments.only else [*SETTINGS, *TRIED]
+    figures: dict[str, Any] = {"dataset": dataset.name, "device": device_name(arguments.device), "lines": {}}
+    for name in wanted:
+        change, running = TRIED.get(name, (None, nullcontext))
+        config = recipe().with_settings(SETTINGS.get(name, []))
+        with running():
+            result = measure(change(dataset) if change else dataset, config, arguments.device, arguments.seed)
+        figures["lines"][name] = {key: result[key] for key in SHOWN}
+        print(name, figures["lines"][name], flush=True)
+    write_report(f"ablations-{Path(arguments.dataset).name}", arguments.seed, figures, save=arguments.save)
+
+
+if __name__ == "__main__":
+    main()
