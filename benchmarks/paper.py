@@ -2,7 +2,7 @@
 
     python -m benchmarks.paper DATASET [--device cuda] [--seed 0] [--only paper,paper-3]
 
-Each variant is one setting; the direction that the paper reports stands beside ours.
+Each variant is one setting; the direction that the paper reports stands beside ours. Variants measured before stay.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.report import parser, write_report
+from benchmarks.report import commit, figures_before, parser, write_report
 from benchmarks.trial import device_name, measure
 from decaf import Dataset, recipe
 
@@ -43,14 +43,17 @@ def main() -> None:
     options.add_argument("--set", dest="assignments", action="append", default=[], help="a setting for all variants")
     arguments = options.parse_args()
     dataset = Dataset.load(arguments.dataset)
-    figures: dict[str, Any] = {"dataset": dataset.name, "device": device_name(arguments.device), "variants": {}}
+    title = f"paper-{Path(arguments.dataset).name}"
+    variants = figures_before(title).get("variants", {})
+    figures: dict[str, Any] = {"dataset": dataset.name, "device": device_name(arguments.device), "variants": variants}
     for name in arguments.only.split(","):
         assignments, direction = VARIANTS[name]
         config = recipe("paper").with_settings([*assignments, *arguments.assignments])
         result = measure(dataset, config, arguments.device, arguments.seed)
-        figures["variants"][name] = {**result, "paper": direction}
+        variants[name] = {**result, "paper": direction, "commit": commit()}
         print(name, result, flush=True)
-    write_report(f"paper-{Path(arguments.dataset).name}", arguments.seed, figures, save=arguments.save)
+    figures["variants"] = {name: variants[name] for name in VARIANTS if name in variants}
+    write_report(title, arguments.seed, figures, save=arguments.save)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,11 @@ Writes one file a dataset and device; recipes measured before stay in it.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from benchmarks.report import RESULTS, parser, write_report
+from benchmarks.report import commit, figures_before, parser, write_report
 from benchmarks.trial import device_name, judged, reliability_of, trained
 from decaf import Dataset, recipe
 
@@ -29,8 +27,7 @@ def main() -> None:
     for path in arguments.datasets:
         dataset = Dataset.load(path)
         title = f"recipes-{Path(path).name}-{arguments.device}"
-        file = RESULTS / f"{title}.json"
-        before: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["figures"] if file.exists() else {}
+        before = figures_before(title)
         figures = {
             "dataset": dataset.name,
             "device": device_name(arguments.device),
@@ -42,7 +39,7 @@ def main() -> None:
             result = judged(model, dataset, arguments.device) | {"training_seconds": round(seconds, 1)}
             result |= reliability_of(model, dataset, arguments.device)
             print(name, result, flush=True)
-            figures["recipes"][name] = result
+            figures["recipes"][name] = result | {"commit": commit()}
         write_report(title, arguments.seed, figures, save=arguments.save)
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RESULTS", "parser", "write_report"]
+__all__ = ["RESULTS", "commit", "figures_before", "parser", "write_report"]
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -21,7 +21,7 @@ def write_report(name: str, seed: int, figures: dict[str, Any], *, save: bool) -
     report = {
         "benchmark": name,
         "date": datetime.now(UTC).date().isoformat(),
-        "commit": _commit(),
+        "commit": commit(),
         "machine": {
             "processor": _processor(),
             "cores": os.cpu_count(),
@@ -38,6 +38,13 @@ def write_report(name: str, seed: int, figures: dict[str, Any], *, save: bool) -
         (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 
 
+def figures_before(name: str) -> dict[str, Any]:
+    """What was measured before and is kept in results/NAME.json."""
+    file = RESULTS / f"{name}.json"
+    figures: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["figures"] if file.exists() else {}
+    return figures
+
+
 def parser(description: str | None) -> argparse.ArgumentParser:
     """The beginning of every benchmark's command line."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -45,11 +52,13 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     return made
 
 
-def _commit() -> str:
+def commit() -> str:
     """The commit measured; a copy without its history is told by GIT_COMMIT."""
-    if commit := _git("rev-parse", "--short", "HEAD"):
-        return commit + ("+changes" if _git("status", "--porcelain", "src") else "")
-    return os.environ.get("GIT_COMMIT", "not known")
+    if told := os.environ.get("GIT_COMMIT"):
+        return told
+    if found := _git("rev-parse", "--short", "HEAD"):
+        return found + ("+changes" if _git("status", "--porcelain", "src") else "")
+    return "not known"
 
 
 def _git(*arguments: str) -> str:

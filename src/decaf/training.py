@@ -162,7 +162,7 @@ def _with_sizes(config: Config, problem: Problem, device: torch.device) -> Confi
     texts = documents + (labels if config.tokens.own_texts and config.tokens.kind == "texts" else 0)
     quick = device.type == "cuda"
     # All labels are negatives where that is cheap: on a GPU up to 100,000, otherwise where a sample is hardly fewer.
-    all_of, some = (100_000, 4096) if quick else (2048, 2048)
+    all_of, some = (100_000, 8192) if quick else (8192, 8192)
     negatives = config.ranker.negatives or (labels if labels <= all_of else some)
     return dataclasses.replace(
         config,
