@@ -3,7 +3,7 @@
     python -m benchmarks.peers DATASET... [--peers pecos,napkinxc,omikuji] [--environment FOLDER] [--save]
 
 The peers get a virtual environment of their own (libpecos needs an older numpy than we do), made by pip where it is
-not there yet, two threads, and the word pieces of documents and labels. Writes one file a dataset; systems measured
+not there yet, two threads, and the features of the default recipe. Writes one file a dataset; systems measured
 before stay in it.
 """
 
@@ -124,8 +124,8 @@ def compare(dataset: Dataset, python: Path, peers: list[str]) -> dict[str, Any]:
 
 
 def featured(dataset: Dataset) -> tuple[Dataset, FeatureTimes]:
-    """The dataset with word pieces."""
-    settings = FeatureSettings()
+    """The dataset with the features of the default recipe: word pieces and pairs of words."""
+    settings = FeatureSettings(pairs=True)
     started = time.perf_counter()
     learned = Features.learn(texts_of(dataset.train.documents, settings), texts_of(dataset.labels, settings), settings)
     for items in (dataset.train.documents, dataset.labels):

@@ -161,9 +161,9 @@ def _with_sizes(config: Config, problem: Problem, device: torch.device) -> Confi
         raise TrainingError(f"shortlister.clusters must be a power of two, not {clusters}")
     texts = documents + (labels if config.tokens.own_texts and config.tokens.kind == "texts" else 0)
     quick = device.type == "cuda"
-    # All labels are negatives where that is cheap: on a GPU up to 100,000, otherwise where a sample is hardly fewer.
-    all_of, some = (100_000, 8192) if quick else (8192, 8192)
-    negatives = config.ranker.negatives or (labels if labels <= all_of else some)
+    # All labels are negatives where that is cheap, up to 100,000 on a GPU; otherwise a quarter, up to 8,192.
+    sampled = labels > (100_000 if quick else 4096)
+    negatives = config.ranker.negatives or (min(8192, max(2048, labels // 4)) if sampled else labels)
     return dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, dim=dim),

@@ -60,18 +60,18 @@ class Problem:
         truth = sparse.csr_array(truth[:, kept])
         truth.sort_indices()
         truth.data = np.ones(truth.nnz, dtype=np.float32)
-        held = _spare_documents(truth, hold, np.random.default_rng([seed, 3]))
-        label_texts = sparse.csr_array(labels[kept])
-        trained = np.setdiff1d(np.arange(len(rows)), held)
         chances = np.ones(len(kept)) if inverse_propensity is None else inverse_propensity[kept]
-        judged = None
-        if len(held):
-            chosen = rows[held]
-            own = _within(pairs, chosen, kept)
-            judged = Held(sparse.csr_array(documents[chosen]), sparse.csr_array(truth[held]), own, chances)
-        chosen = rows[trained]
-        documents, truth = sparse.csr_array(documents[chosen]), sparse.csr_array(truth[trained])
-        return cls(documents, label_texts, truth, kept, _within(pairs, chosen, kept), chances, judged)
+        texts, pairs = sparse.csr_array(labels[kept]), _within(pairs, rows, kept)
+        documents = sparse.csr_array(documents[rows])
+        all_pairs = _pairs(truth)
+        judged = _judged_pairs(truth, hold, np.random.default_rng([seed, 3]))
+        held = None
+        if judged.any():
+            # A pair is judged or trained on, and counts for nothing where it is not.
+            of_held, aside = all_pairs[judged], np.concatenate([pairs, all_pairs[~judged]])
+            held = Held(*_part(documents, truth.shape, of_held, aside), chances)
+        trained = _part(documents, truth.shape, all_pairs[~judged], np.concatenate([pairs, all_pairs[judged]]))
+        return cls(trained[0], texts, trained[1], kept, trained[2], chances, held)
 
     def rarity(self, device: torch.device) -> Tensor:
         """The logarithm of each label's inverse propensity."""
@@ -88,21 +88,35 @@ class Problem:
         return known
 
 
-def _spare_documents(truth: sparse.csr_array, share: float, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Documents to hold out: a share, a few thousand at the most, none of them the last of a label."""
+def _judged_pairs(truth: sparse.csr_array, share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Which pairs to hold out: those of a share of the documents, but for labels that would keep no pair at all."""
     wanted = min(round(share * truth.shape[0]), _HELD)
-    if wanted < _TOO_FEW:
-        return np.zeros(0, dtype=np.int64)
-    left = np.bincount(truth.indices, minlength=truth.shape[1])
-    chosen: list[int] = []
-    for row in rng.permutation(truth.shape[0]):
-        labels = truth.indices[truth.indptr[row] : truth.indptr[row + 1]]
-        if (left[labels] > 1).all():
-            left[labels] -= 1
-            chosen.append(int(row))
-            if len(chosen) == wanted:
-                break
-    return np.sort(np.array(chosen if len(chosen) >= _TOO_FEW else [], dtype=np.int64))
+    judged = np.zeros(truth.nnz, dtype=bool)
+    if wanted >= _TOO_FEW:
+        chosen = np.zeros(truth.shape[0], dtype=bool)
+        chosen[rng.choice(truth.shape[0], wanted, replace=False)] = True
+        judged = np.repeat(chosen, np.diff(truth.indptr))
+        left = np.bincount(truth.indices[~judged], minlength=truth.shape[1])
+        judged &= left[truth.indices] > 0
+    return judged
+
+
+def _pairs(truth: sparse.csr_array) -> NDArray[np.int64]:
+    """The (document, label) pairs of a matrix."""
+    rows = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr))
+    return np.stack([rows, truth.indices.astype(np.int64)], axis=1)
+
+
+def _part(
+    documents: sparse.csr_array, shape: tuple[int, int], pairs: NDArray[np.int64], aside: NDArray[np.int64]
+) -> tuple[sparse.csr_array, sparse.csr_array, NDArray[np.int64]]:
+    """The documents that these pairs are of, the pairs as a matrix, and which of those set aside are theirs."""
+    rows = np.unique(pairs[:, 0])
+    ones = np.ones(len(pairs), dtype=np.float32)
+    truth = sparse.csr_array((ones, (pairs[:, 0], pairs[:, 1])), shape=shape)
+    truth = sparse.csr_array(truth[rows])
+    truth.sort_indices()
+    return sparse.csr_array(documents[rows]), truth, _within(aside, rows, np.arange(shape[1]))
 
 
 def _within(pairs: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:

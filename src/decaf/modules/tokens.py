@@ -57,39 +57,54 @@ class Tokens:
 
 def learn_tokens(problem: Problem, config: Config, *, seed: int, device: torch.device, keeper: Keeper) -> Tokens:
     """Learn token embeddings the way the settings say."""
-    if config.tokens.kind == "fixed":
+    name, settings = "module I", config.tokens
+    if settings.kind == "fixed":
         return Tokens(_fixed_tokens(problem, config.model.dim, seed).to(device))
-    by_texts = config.tokens.kind == "texts"
-    name = "module I"
     start = token_table(problem.documents.shape[1], config.model.dim, torch.Generator().manual_seed(seed)).to(device)
-    texts, documents, known = problem.labels, problem.documents, problem.known()
-    if by_texts:
-        documents, known = with_label_texts(problem, own=config.tokens.own_texts, related=config.tokens.related)
-    else:
-        count = config.shortlister.clusters
-        rng = np.random.default_rng([seed, 1])
-        cluster = balanced_clusters(label_sums(problem, problem.documents), count, rng=rng, device=device)
-        meta = MetaLabels.of(problem, cluster, count)
-        texts, known = meta.texts, meta.truth
-    with seeded(seed, name, device=device):
-        network = TextNetwork(
-            start,
-            FixedBags(texts, device),
-            config.tokens.dropout,
-            text=True,
-            refinement=None,
-            learn_table=True,
-            temperature=_TEMPERATURE if by_texts else None,
-        )
-    positives = Rows.of(known, device)
-    task = TextTask(network, positives, problem, refresh=config.tokens.refresh) if by_texts else MetaTask(network)
-    halve_at = (config.tokens.epochs // 2, config.tokens.epochs * 3 // 4)
-    schedule = Schedule(config.tokens.epochs, config.tokens.batch, config.tokens.rate, halve_at)
-    fit(name, task, Rows.of(documents, device), positives, schedule, seed=seed, keeper=keeper)
-    if not by_texts:
-        return Tokens(network.table.detach())
-    encoder, labels, _ = network.frozen()
+    begin = _against_texts if settings.kind == "texts" else _against_clusters
+    task, documents, positives = begin(name, problem, start, config, seed)
+    halve_at = (settings.epochs // 2, settings.epochs * 3 // 4)
+    schedule = Schedule(settings.epochs, settings.batch, settings.rate, halve_at)
+    fit(name, task, documents, positives, schedule, seed=seed, keeper=keeper)
+    if settings.kind == "clusters":
+        return Tokens(task.network.table.detach())
+    encoder, labels, _ = task.network.frozen()
     return Tokens(encoder.table, encoder, labels)
+
+
+_Begun = tuple["TextTask | MetaTask", Rows, Rows]  # the task, documents, what is known of them
+
+
+def _against_texts(name: str, problem: Problem, table: Tensor, config: Config, seed: int) -> _Begun:
+    """Documents and label texts, both ways."""
+    settings, device = config.tokens, table.device
+    texts, known = with_label_texts(problem, own=settings.own_texts, related=settings.related)
+    network = _network(name, table, problem.labels, settings.dropout, seed, temperature=_TEMPERATURE)
+    documents, positives = Rows.of(texts, device), Rows.of(known, device)
+    return TextTask(network, positives, problem, refresh=settings.refresh), documents, positives
+
+
+def _against_clusters(name: str, problem: Problem, table: Tensor, config: Config, seed: int) -> _Begun:
+    """As in the paper: documents and clusters of labels, by the clusters' texts."""
+    count, device, rng = config.shortlister.clusters, table.device, np.random.default_rng([seed, 1])
+    cluster = balanced_clusters(label_sums(problem, problem.documents), count, rng=rng, device=device)
+    meta = MetaLabels.of(problem, cluster, count)
+    network = _network(name, table, meta.texts, config.tokens.dropout, seed)
+    return MetaTask(network), Rows.of(problem.documents, device), Rows.of(meta.truth, device)
+
+
+def _network(
+    name: str,
+    table: Tensor,
+    texts: sparse.csr_array,
+    dropout: float,
+    seed: int,
+    *,
+    temperature: float | None = None,
+) -> TextNetwork:
+    bags = FixedBags(texts, table.device)
+    with seeded(seed, name, device=table.device):
+        return TextNetwork(table, bags, dropout, text=True, refinement=None, learn_table=True, temperature=temperature)
 
 
 def with_label_texts(problem: Problem, *, own: bool, related: bool) -> tuple[sparse.csr_array, sparse.csr_array]:
