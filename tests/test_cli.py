@@ -15,7 +15,7 @@ import pytest
 from scipy import sparse
 from typer.testing import CliRunner, Result
 
-from decaf import Config, DataError, Dataset, Predictions, console
+from decaf import Config, DataError, Dataset, Predictions, console, recipe
 from decaf.cli import app
 from decaf.datasets import LAYOUTS, Items, Part
 
@@ -25,16 +25,16 @@ LABELS = ["red apple", "green pear", "blue plum"]
 TRAIN = [("red apple pie", [0]), ("green pear tree", [1]), ("blue plum jam", [2]), ("red apple tree", [0])]
 TEST = [("apple", [0]), ("pear jam", [1]), ("zzz", [2])]
 VERBS = {
-    "demo": ["--no-serve"],
+    "demo": ["--no-serve", "--set"],
     "train": ["DATA", "--output", "-o", "--recipe", "--device", "--seed", "--set", "--quiet", "-q"],
-    "evaluate": ["MODEL", "DATA", "--device", "--json"],
-    "predict": ["MODEL", "TEXT", "--top", "--input", "--device", "--json"],
+    "evaluate": ["MODEL", "DATA", "--device", "--tail", "--json"],
+    "predict": ["MODEL", "TEXT", "--top", "--input", "--threshold", "--tail", "--device", "--json"],
     "inspect": ["PATH", "--set", "--json"],
     "convert": ["DATA", "OUT", "--to", "--set"],
     "split": ["DATA", "OUT", "--to", "--set"],
     "match": ["DATA", "--output", "-o", "--top", "--set"],
     "metrics": ["DATA", "PREDICTIONS", "--set", "--json"],
-    "settings": ["--set", "--json"],
+    "settings": ["--recipe", "--set", "--json"],
 }
 
 
@@ -209,13 +209,28 @@ def test_metrics_takes_filtered_pairs_out_before_it_cuts_at_20(tmp_path: Path) -
 def test_settings_lists_all_with_what_they_do() -> None:
     shown = plain(call("settings", "--set", "split.seed=42").stdout)
     assert "split.seed 42 seed of the random choice" in shown
-    assert "features.vocabulary 0 most tokens to keep" in shown
+    assert "features.vocabulary 0 most word pieces" in shown
 
 
 def test_settings_json_can_be_read_back() -> None:
     values = json.loads(call("settings", "--json", "--set", "features.words=yes").stdout)
     assert values["features"]["words"] is True
-    assert Config.from_json(values) == Config().with_settings(["features.words=yes"])
+    assert Config.from_json(values) == recipe("contrastive").with_settings(["features.words=yes"])
+
+
+@pytest.mark.parametrize("name", ["contrastive", "paper", "paper-lite"])
+def test_settings_are_those_of_a_recipe(name: str) -> None:
+    values = json.loads(call("settings", "--recipe", name, "--json").stdout)
+    assert Config.from_json(values) == recipe(name)
+    changed = json.loads(call("settings", "--recipe", name, "--json", "--set", "ranker.epochs=3").stdout)
+    assert Config.from_json(changed) == recipe(name).with_settings(["ranker.epochs=3"])
+
+
+def test_settings_of_the_paper_are_shown_by_name() -> None:
+    shown = plain(call("settings", "--recipe", "paper").stdout)
+    assert 'tokens.kind "clusters"' in shown
+    assert "ensemble.instances 3" in shown
+    assert 'tokens.kind "texts"' in plain(call("settings").stdout)
 
 
 def expect_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None:
@@ -234,6 +249,7 @@ def expect_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None
         (["inspect", "fruit", "--set", "features.vocabluary=3"], "nearest: 'vocabulary'"),
         (["convert", "fruit", "out", "--to", "xml"], "there is no layout 'xml'"),
         (["convert", "fruit", "fruit/lbl.json"], "is already there"),
+        (["settings", "--recipe", "papier"], "there is no recipe 'papier'; there are: contrastive, paper, paper-lite"),
         (["metrics", "fruit", "nowhere.npz"], "nowhere.npz"),
         (["metrics", "fruit", "wide.npz"], "wide.npz: is 3 x 4; expected 3 documents x 3 labels"),
         (["match", "fruit", "-o", "nowhere/match.npz"], "nowhere: is no folder that can be written"),
@@ -266,6 +282,10 @@ def test_an_output_folder_that_is_there_is_left_alone(data: Path, tmp_path: Path
         ["match", "a"],
         ["match", "a", "-o", "b", "--top", "0"],
         ["match", "a", "-o", "b", "--top", "many"],
+        ["predict", "a", "b", "--threshold", "1.5"],
+        ["predict", "a", "b", "--threshold", "-1"],
+        ["predict", "a", "b", "--tail", "2"],
+        ["evaluate", "a", "b", "--tail", "-0.1"],
     ],
 )
 def test_bad_usage_exits_with_2(arguments: list[str]) -> None:
@@ -279,18 +299,25 @@ def test_the_installed_script_works_from_any_folder(data: Path, monkeypatch: pyt
     assert json.loads(done.stdout)["name"] == "fruit"
 
 
-def test_the_demo_prints_its_sections() -> None:
-    done = decaf("demo", "--no-serve")
-    assert (done.returncode, done.stderr) == (0, "")
+def test_the_demo_trains_and_prints_its_sections() -> None:
+    quick = ["model.dim=8", "split.validation=0", "shortlister.clusters=256", "shortlister.beam=4"]
+    quick += [f"{stage}.epochs=0" for stage in ("tokens", "shortlister", "ranker")]
+    done = decaf("demo", "--no-serve", *(word for setting in quick for word in ("--set", setting)))
+    assert done.returncode == 0, done.stderr[-500:]
+    assert "training the default recipe" in done.stderr
     shown = plain(done.stdout)
     places = [
         shown.index(section)
         for section in (
             "catalogue training documents N",
             "labels by training documents",
-            "match by label text, no training",
+            "on the test packages, in percent",
             "P@1 P@3 P@5 PSP@1",
+            "label text alone",
+            "decaf ",
             "contribution to P@5 of labels from rare to frequent",
+            "packages of the test part",
+            "0install-core",
             "python3-neural-parser",
             "with your own data",
             "decaf inspect my.csv",

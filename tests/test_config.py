@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decaf import Config, ConfigError, FeatureSettings, SplitSettings, TableSettings
+from decaf.config import RECIPES, recipe
 
 tables = st.builds(
     TableSettings, text=st.text(), labels=st.text(), id=st.text(), separator=st.text(), label_file=st.text()
@@ -22,6 +23,7 @@ feature_settings = st.builds(
     FeatureSettings,
     vocabulary=st.integers(0, 1_000_000),
     words=st.booleans(),
+    pairs=st.booleans(),
     min_count=st.integers(1, 10**9),
     stop_words=st.booleans(),
     content=st.booleans(),
@@ -105,7 +107,8 @@ def test_what_is_no_assignment_is_refused(assignment: str) -> None:
         ("features.word=true", "unknown setting of 'features' 'word'; nearest: 'words'"),
         (
             "qqq.seed=7",
-            "unknown stage 'qqq'; there are: table, split, features, model, tokens, shortlister, ranker, ensemble",
+            "unknown stage 'qqq'; "
+            "there are: table, split, features, model, tokens, shortlister, ranker, blend, ensemble",
         ),
         ("split.=7", "unknown setting of 'split' ''; there are: train, validation, seed"),
         ("split.seed.x=7", "unknown setting of 'split' 'seed.x'; nearest: 'seed'"),
@@ -205,6 +208,35 @@ def test_a_whole_number_passes_for_a_share() -> None:
 def test_a_whole_number_too_large_for_a_float_is_out_of_range() -> None:
     with pytest.raises(ConfigError, match=r"'split\.train' must be"):
         SplitSettings.from_json({"train": 10**400})
+
+
+def test_recipes_are_whole_settings_and_their_names_are_checked() -> None:
+    assert list(RECIPES) == ["contrastive", "paper", "paper-lite"]
+    assert all(recipe(name) is config for name, config in RECIPES.items())
+    assert recipe() is RECIPES["contrastive"]
+    assert all(Config.from_json(json.loads(json.dumps(config.to_json()))) == config for config in RECIPES.values())
+    with pytest.raises(ConfigError) as caught:
+        recipe("papr")
+    assert str(caught.value) == "there is no recipe 'papr'; there are: contrastive, paper, paper-lite"
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("tokens.kind=words", "'tokens.kind' must be one of texts, clusters, fixed, not 'words'"),
+        ("model.loss=hinge", "'model.loss' must be one of softmax, logistic, not 'hinge'"),
+        ("blend.tail=1.1", "'blend.tail' must be at most 1, not 1.1"),
+        ("blend.tail=-0.1", "'blend.tail' must be at least 0, not -0.1"),
+        (
+            "tokens.learned=false",
+            "unknown setting of 'tokens' 'learned'; there are: kind, epochs, batch, rate, dropout",
+        ),
+    ],
+)
+def test_settings_of_the_recipes_are_checked(assignment: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        recipe().with_settings([assignment])
+    assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize(("stage", "key"), [("split", "seed"), ("features", "words"), ("table", "text")])

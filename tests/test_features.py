@@ -264,6 +264,80 @@ def test_stop_words_are_dropped_where_asked() -> None:
     assert dropped.transform(["the"]).nnz == 0
 
 
+PAIRS = replace(EVERY_WORD, pairs=True)
+
+
+def test_pairs_of_words_in_three_texts_get_tokens_of_their_own() -> None:
+    # red apple is in three texts, one of them a label; apple pie in two, though four times; pie red in none.
+    texts = ["red apple pie apple pie", "Red apple! pie red", "apple pie apple pie"]
+    learned = Features.learn(texts, ["a red-apple"], PAIRS)
+    assert learned.pairs == ["apple pie", "red apple"]
+    fewer = Features.learn(texts[:2], ["a red apple"], PAIRS)
+    assert fewer.pairs == ["red apple"]
+    assert Features.learn(texts[:2], [], PAIRS).pairs == []
+
+
+def test_a_pair_within_one_text_counts_once() -> None:
+    assert Features.learn(["red apple " * 9, "red apple"], [], PAIRS).pairs == []
+
+
+def test_pairs_stand_behind_the_words_by_name() -> None:
+    texts = [*many_words(), *["red apple pie"] * 3]
+    without = Features.learn(texts, [], FeatureSettings(vocabulary=40, words=True))
+    learned = Features.learn(texts, [], FeatureSettings(vocabulary=40, words=True, pairs=True))
+    assert learned.vocabulary == [*without.vocabulary, "pair:apple pie", "pair:red apple"]
+    assert learned.count == without.count + 2
+    assert without.pairs == []
+    row = row_of(learned, "a red apple")
+    assert row.keys() - {"pair:red apple"} == row_of(without, "a red apple").keys()
+
+
+def test_weights_of_pairs_by_hand() -> None:
+    learned = Features.learn(["red apple"] * 3, ["red"], PAIRS)
+    assert learned.vocabulary == ["apple", "red", "pair:red apple"]
+    # Of four texts red is in all, apple and the pair in three.
+    idf = {"apple": log(5 / 4) + 1, "red": log(5 / 5) + 1, "pair:red apple": log(5 / 4) + 1}
+    assert learned.idf.tolist() == pytest.approx(list(idf.values()))
+    counts = {"apple": 2, "red": 3, "pair:red apple": 2}
+    size = sqrt(sum((counts[name] * idf[name]) ** 2 for name in idf))
+    expected = {name: counts[name] * idf[name] / size for name in idf}
+    assert row_of(learned, "red, apple RED apple? red") == pytest.approx(expected)
+    assert "pair:red apple" not in row_of(learned, "apple red")
+    assert "pair:red apple" not in row_of(learned, "red green apple")
+
+
+def test_pairs_are_the_same_in_any_order_and_the_most_frequent_where_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts = ["red apple pie", "green apple pie", "old red apple pie", "old red wine", "old red wine", "red wine bar"]
+    assert Features.learn(texts, [], PAIRS).pairs == ["apple pie", "old red", "red wine"]
+    assert Features.learn(texts[::-1], [], PAIRS).pairs == ["apple pie", "old red", "red wine"]
+    monkeypatch.setattr("decaf.features._LARGEST", 2)
+    more = [*texts, "very old red", "a red wine"]
+    assert Features.learn(more, [], replace(PAIRS, vocabulary=40)).pairs == ["old red", "red wine"]
+
+
+def test_pairs_in_any_script() -> None:
+    learned = Features.learn(["中文 red"] * 3, [], PAIRS)
+    assert learned.pairs == ["中 文", "文 red"]
+    assert "pair:中 文" in row_of(learned, "中文")
+
+
+def test_rows_with_pairs_have_unit_length() -> None:
+    learned = Features.learn(["red apple"] * 3, [], PAIRS)
+    batch = learned.transform(["red apple", "apple red", ""])
+    assert np.diff(batch.indptr).tolist() == [3, 2, 0]
+    assert np.allclose(np.sqrt(batch.multiply(batch).sum(axis=1))[:2], 1)
+
+
+def test_stop_words_make_no_pairs_where_they_are_dropped() -> None:
+    texts = ["the apple of the eye"] * 3
+    assert Features.learn(texts, [], PAIRS).pairs == ["apple of", "of the", "the apple", "the eye"]
+    dropped = Features.learn(texts, [], replace(PAIRS, stop_words=True))
+    assert not any({"the", "of"} & set(pair.split()) for pair in dropped.pairs)
+    assert dropped.transform(["of the"]).nnz == 0
+
+
 def test_only_words_seen_often_enough_stay_whole() -> None:
     texts = ["banana banana banana", "cherry cherry", "damson"]
     for least, whole in ((1, {"banana", "cherry", "damson"}), (2, {"banana", "cherry"}), (3, {"banana"})):

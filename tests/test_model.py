@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from modules import QUICK, topics
+from modules import QUICK, dataset_of, topics
 from safetensors.torch import load_file
 
 import decaf
@@ -87,7 +87,8 @@ def test_the_files_are_listed_with_their_checksums(saved: Path) -> None:
     content = header(saved)
     assert content["format"] == FORMAT
     assert content["files"] == {name: hashlib.sha256((saved / name).read_bytes()).hexdigest() for name in FILES}
-    settings = ["ensemble.instances=2", "model.dim=8", "shortlister.clusters=2"]  # as filled in for seven labels
+    filled_in = ["shortlister.clusters=2", "ranker.negatives=7"]  # for seven labels
+    settings = ["ensemble.instances=2", "model.dim=8", *filled_in]
     assert content["config"] == QUICK.with_settings(settings).to_json()
 
 
@@ -170,6 +171,27 @@ def test_a_flipped_bit_in_the_header_is_told_or_does_no_harm(saved: Path, place:
         assert str(copy) in str(error)  # noqa: PT017 - it may also be read
     else:
         assert len(found.instances) == 2
+
+
+def test_pairs_of_words_are_kept_with_the_model(tmp_path: Path) -> None:
+    texts = [(f"{word} red apple", [row % 2]) for row, word in enumerate(["one", "two", "three", "four"])]
+    config = QUICK.with_settings(["model.dim=8", "features.pairs=true"])
+    made = decaf.train(dataset_of(texts, ["first", "second"]), config, device="cpu")
+    made.save(tmp_path)
+    again = Model.load(tmp_path)
+    assert made.features is not None
+    assert again.features is not None
+    assert list(again.features.pairs) == list(made.features.pairs) == ["red apple"]
+    assert again.features.vocabulary == made.features.vocabulary
+    found, expected = (model.features.transform(["red apple", "apple"]) for model in (again, made))
+    assert found.toarray().tolist() == expected.toarray().tolist()
+    assert found[[0]].nnz == made.features.transform(["red"]).nnz + made.features.transform(["apple"]).nnz + 1
+
+
+def test_an_older_format_is_told(folder: Path) -> None:
+    edit(folder, format=1)
+    with pytest.raises(ModelError, match=r"model\.json: has format 1 from before the first release; train the model"):
+        Model.load(folder)
 
 
 def test_a_newer_format_is_told(folder: Path) -> None:

@@ -339,3 +339,15 @@ def test_a_byte_changed_anywhere_gives_scores_or_a_data_error(tmp_path: Path) ->
             assert load_scores(path, 1, LABELS).shape == (1, LABELS)
         except DataError as error:
             assert "scores.npz" in str(error)  # noqa: PT017 - either outcome is right
+
+
+def test_labels_below_a_threshold_are_left_out() -> None:
+    ids, scores = np.array([[3, 1, 0], [2, -1, -1]]), np.array([[0.9, 0.5, 0.1], [0.2, -np.inf, -np.inf]])
+    predictions = Predictions(ids, scores.astype(np.float32))
+    found = predictions.above(0.5)
+    assert found.ids.tolist() == [[3, 1, -1], [-1, -1, -1]]
+    assert found.scores.tolist() == [[pytest.approx(0.9), 0.5, -np.inf], [-np.inf] * 3]
+    assert list(predictions.above(0.0)) == list(predictions)
+    assert list(predictions.above(-np.inf)) == list(predictions)
+    assert list(predictions.above(2.0)) == [[], []]
+    assert predictions.ids.tolist() == ids.tolist()

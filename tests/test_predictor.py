@@ -86,3 +86,18 @@ def test_a_device_that_is_not_there_is_an_error_of_ours(
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(DecafError, match="cpu"):
         Predictor(model, device=device)
+
+
+def test_only_labels_that_are_likely_enough_are_named(model: Model, dataset: Dataset) -> None:
+    texts = list(dataset.test.documents.texts or [])
+    predictor = Predictor(model)
+    everything = predictor.predict(texts, top=8)
+    threshold = float(np.median(everything.scores))
+    found = predictor.predict(texts, top=8, threshold=threshold)
+    assert [list(row) for row in found] == [[match for match in row if match.score >= threshold] for row in everything]
+    assert 0 < (found.ids >= 0).sum() < everything.ids.size
+
+
+def test_a_model_without_a_blend_has_no_tail(model: Model) -> None:
+    with pytest.raises(ModelError, match="only models of the contrastive recipe can lean from head to tail"):
+        Predictor(model, tail=0.0)

@@ -17,12 +17,12 @@ from modules import QUICK, QUICK_SETTINGS, topics
 from typer.testing import CliRunner, Result
 
 import decaf
-from decaf import DataError, Dataset, Model, Predictor, TrainingError, evaluate_model
+from decaf import DataError, Dataset, Model, ModelError, Predictor, TrainingError, evaluate_model, recipe
 from decaf.cli import app
 from decaf.errors import DecafError
 
 FIGURES = [f"{name}@{k}" for name in ("P", "N", "PSP", "PSN") for k in (1, 3, 5)] + ["R@20", "C@20"]
-SETTINGS = [word for setting in QUICK_SETTINGS for word in ("--set", setting)]
+SETTINGS = ["--recipe", "paper", *(word for setting in QUICK_SETTINGS for word in ("--set", setting))]
 # The command line, with the state of a running module kept after every epoch and not every 20 seconds.
 EAGER = """
 from decaf.cli import main
@@ -108,7 +108,7 @@ def test_train_is_silent_when_quiet(data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--recipe", "papier"], "there is no recipe 'papier'; there are: paper, paper-lite"),
+        (["--recipe", "papier"], "there is no recipe 'papier'; there are: contrastive, paper, paper-lite"),
         (["--device", "tpu"], "choose auto, cpu or cuda"),
         (["--set", "ranker.epoch=3"], "nearest: 'epochs'"),
         (["--set", "shortlister.clusters=6"], "power of two"),
@@ -122,7 +122,7 @@ def test_a_mistake_is_an_error_of_ours(data: Path, tmp_path: Path, arguments: li
 
 def test_the_lite_recipe_is_one_option(data: Path, tmp_path: Path) -> None:
     short = ["--set", "tokens.epochs=1", "--set", "ranker.epochs=1", "--set", "shortlister.epochs=1"]
-    call("train", data, "-o", tmp_path, "--recipe", "paper-lite", "--device", "cpu", *SETTINGS, *short)
+    call("train", data, "-o", tmp_path, "--device", "cpu", *SETTINGS, *short, "--recipe", "paper-lite")
     assert Model.load(tmp_path).config.model.lite
 
 
@@ -216,6 +216,58 @@ def test_inspect_shows_what_a_model_is_made_of(model: Path) -> None:
     assert "trained labels 24" in shown
     assert "dim 16" in shown
     assert "dataset own" in shown
+
+
+CONTRASTIVE = ["model.dim=16", "split.validation=0.25", "tokens.rate=0.05", "ranker.rate=0.02"]
+CONTRASTIVE += [f"{stage}.{setting}" for stage in ("tokens", "ranker") for setting in ("epochs=3", "batch=32")]
+
+
+@pytest.fixture(scope="module")
+def contrastive(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("contrastive") / "model"
+    call("train", data, "-o", folder, "--device", "cpu", *(w for setting in CONTRASTIVE for w in ("--set", setting)))
+    return folder
+
+
+def test_train_trains_the_contrastive_recipe_unless_told_otherwise(data: Path, contrastive: Path) -> None:
+    made = Model.load(contrastive)
+    assert (made.config.tokens.kind, made.config.features.pairs) == ("texts", True)
+    assert made.instances[0].blend is not None
+    expected = decaf.train(Dataset.load(data), recipe().with_settings(CONTRASTIVE), device="cpu")
+    texts = list(Dataset.load(data).test.documents.texts or [])
+    found, wanted = (Predictor(m).predict(texts) for m in (made, expected))
+    assert np.array_equal(found.ids, wanted.ids)
+    assert np.array_equal(found.scores, wanted.scores)
+    figures = json.loads(call("evaluate", contrastive, data, "--json", "--device", "cpu").stdout)
+    assert figures["P@1"] > 85
+
+
+@pytest.mark.parametrize("tail", [0, 0.5, 1])
+def test_evaluate_and_predict_lean_towards_the_tail_as_told(data: Path, contrastive: Path, tail: float) -> None:
+    loaded, dataset = Model.load(contrastive), Dataset.load(data)
+    figures = json.loads(call("evaluate", contrastive, data, "--json", "--device", "cpu", "--tail", tail).stdout)
+    expected = evaluate_model(loaded, dataset, device="cpu", tail=tail)
+    assert [figures[name] for name in FIGURES] == pytest.approx([expected[name] for name in FIGURES])
+    text = (dataset.test.documents.texts or [])[0]
+    found = labels_of(call("predict", contrastive, text, "--json", "--tail", tail).stdout)
+    wanted = Predictor(loaded, tail=tail).predict([text])[0]
+    assert [score for _, _, score in found] == [match.score for match in wanted]
+
+
+def test_a_model_of_the_paper_has_no_tail(data: Path, model: Path) -> None:
+    for verb in (["evaluate", model, data], ["predict", model, "topic aa"]):
+        with pytest.raises(ModelError, match="leave the tail out"):
+            call(*verb, "--tail", 0.5)
+
+
+def test_predict_names_no_label_below_the_threshold(data: Path, contrastive: Path) -> None:
+    text = (Dataset.load(data).test.documents.texts or [])[0]
+    everything = labels_of(call("predict", contrastive, text, "--json").stdout)
+    assert len(everything) == 5
+    threshold = everything[1][2]
+    found = labels_of(call("predict", contrastive, text, "--json", "--threshold", threshold).stdout)
+    assert found == everything[:2]
+    assert "no label" in call("predict", contrastive, text, "--threshold", 1).stdout
 
 
 def start(data: Path, folder: Path, *settings: str, code: str) -> subprocess.Popen[str]:

@@ -15,12 +15,13 @@ from modules import QUICK, dataset_of, topics, truth_of
 import decaf
 from decaf import Dataset, LabelTextScorer, Model, Predictions, TrainingError, evaluate, evaluate_model, with_features
 from decaf import training as training_module
+from decaf.config import RECIPES, recipe
 from decaf.devices import choose_device
 from decaf.errors import ConfigError, DataError, DecafError, ModelError
 from decaf.modules import checkpoints
 from decaf.modules.checkpoints import Checkpoint
 from decaf.scoring.exact import ExactScorer
-from decaf.training import RECIPES, memory_needed, recipe
+from decaf.training import memory_needed
 
 CPU = torch.device("cpu")
 FRUIT = ["red apple", "green pear"]
@@ -86,7 +87,7 @@ def test_a_model_knows_where_it_comes_from(model: Model) -> None:
         ["ranker.from_text=false"],
         ["model.refinement=false"],
         ["model.text=false"],
-        ["tokens.learned=false"],
+        ["tokens.kind=fixed"],
         ["shortlister.clusters=2", "ranker.epochs=30"],
         ["shortlister.beam=1"],
         ["shortlister.clusters=64", "shortlister.beam=4"],
@@ -167,7 +168,7 @@ ODD: dict[str, Callable[[], Dataset]] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-@pytest.mark.parametrize("settings", [[], ["tokens.learned=false"], ["shortlister.clusters=8", "shortlister.beam=1"]])
+@pytest.mark.parametrize("settings", [[], ["tokens.kind=fixed"], ["shortlister.clusters=8", "shortlister.beam=1"]])
 def test_odd_data_trains_and_predicts(name: str, settings: list[str]) -> None:
     odd = ODD[name]()
     trained = train(odd, *settings)
@@ -263,7 +264,7 @@ def test_a_device_that_does_not_exist_is_an_error_of_ours(name: str) -> None:
 
 
 def test_a_recipe_that_does_not_exist_is_named_with_those_that_do() -> None:
-    with pytest.raises(TrainingError, match="there is no recipe 'papier'; there are: paper, paper-lite"):
+    with pytest.raises(ConfigError, match="there is no recipe 'papier'; there are: contrastive, paper, paper-lite"):
         recipe("papier")
     assert recipe("paper-lite").model.lite
     assert not recipe("paper").model.lite

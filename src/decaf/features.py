@@ -6,7 +6,7 @@ import re
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain, pairwise
@@ -105,7 +105,7 @@ class Features:
             raise FeatureError("the texts hold no word to learn from; check which column holds the text")
         tokenizer = _learn_pieces(words, settings)
         whole = _whole_words(words, tokenizer, settings) if settings.words else []
-        pairs = _frequent_pairs(texts) if settings.pairs else []
+        pairs = _frequent_pairs(texts, words) if settings.pairs else []
         advance(1)
         tokens = tokenizer.get_vocab_size() - 1 + len(whole) + len(pairs)
         if not tokens:
@@ -244,10 +244,10 @@ def _whole_words(words: Counter[str], tokenizer: Tokenizer, settings: FeatureSet
     return [word for word, encoding in zip(frequent, cut, strict=True) if len(encoding.ids) > 1]
 
 
-def _frequent_pairs(texts: Iterable[Sequence[str]]) -> list[str]:
-    """Words that follow each other in enough texts, the most frequent where there are too many."""
+def _frequent_pairs(texts: Iterable[Sequence[str]], known: Container[str]) -> list[str]:
+    """Known words that follow each other in enough texts, the most frequent where there are too many."""
     counts: Counter[tuple[str, str]] = Counter()
     for words in texts:
-        counts.update(set(pairwise(words)))
+        counts.update({pair for pair in pairwise(words) if pair[0] in known and pair[1] in known})
     frequent = sorted((-count, pair) for pair, count in counts.items() if count >= _PAIR_COUNT)
     return sorted(" ".join(pair) for _, pair in frequent[:_LARGEST])

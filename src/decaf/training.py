@@ -199,10 +199,12 @@ def _fingerprint(problem: Problem, labels: Items, config: Config, seed: int) -> 
     digest = hashlib.sha256(json.dumps([FORMAT, seed, config.to_json()]).encode())
     held = problem.held
     matrices = (problem.documents, problem.labels, problem.truth)
-    for matrix in matrices if held is None else (*matrices, held.documents, held.truth):
+    of_held = () if held is None else (held.documents, held.truth)
+    for matrix in (*matrices, *of_held):
         for array in (matrix.indptr, matrix.indices, matrix.data):
             digest.update(np.ascontiguousarray(array).data)
-    for array in (problem.kept, problem.filters):
+    arrays = (problem.kept, problem.filters, problem.inverse_propensity)
+    for array in arrays if held is None else (*arrays, held.filters):
         digest.update(np.ascontiguousarray(array).data)
     for row in range(labels.count):
         digest.update(json.dumps([labels.id(row), labels.text(row)]).encode())

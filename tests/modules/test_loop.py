@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,13 +12,14 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from decaf.errors import TrainingError
+from decaf.modules import checkpoints
 from decaf.modules.batches import Batch
-from decaf.modules.checkpoints import Forgetful
-from decaf.modules.loop import RowAdam, Schedule, adam, fit, seeded
+from decaf.modules.checkpoints import Checkpoint, Forgetful
+from decaf.modules.loop import RowAdam, Schedule, TableAdam, Task, adam, fit, seeded
 from decaf.modules.meta import MetaTask
 from decaf.modules.ranker import RankTask
 from decaf.modules.shortlister import Shortlist
-from decaf.networks import FixedBags, FrozenEncoder, Rows, Shortlister, TextNetwork
+from decaf.networks import FixedBags, FrozenEncoder, Rows, RowTable, Shortlister, TextNetwork
 
 from . import random_rows, truth_of
 
@@ -80,7 +84,7 @@ def rank_task() -> RankTask:
 
 
 def learn(
-    task: MetaTask | RankTask, *, seed: int = 0, keeper: Memory | Forgetful | None = None, schedule: Schedule = SCHEDULE
+    task: Task, *, seed: int = 0, keeper: Checkpoint | Forgetful | None = None, schedule: Schedule = SCHEDULE
 ) -> dict[str, Tensor]:
     documents = Rows.of(uneven_documents(), CPU)
     positives = Rows.of(truth_of([[row % LABELS] for row in range(DOCUMENTS)], LABELS), CPU)
@@ -252,3 +256,162 @@ def test_plain_adam_is_adam() -> None:
         rated(mine, 0.01).step()
         reference.step()
         assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
+def moments(table: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.zeros_like(table), torch.zeros_like(table)
+
+
+@pytest.mark.parametrize(
+    "start", [torch.arange(24.0).view(8, 3).sin(), torch.arange(8.0).cos()], ids=["vectors", "numbers"]
+)
+def test_adam_on_a_table_is_adam_by_hand_on_the_rows_that_were_read(start: Tensor) -> None:
+    table = RowTable(start)
+    optimizer = TableAdam([table])
+    values = table.values.detach().double().clone()
+    mean, square = moments(values)
+    generator = torch.Generator().manual_seed(1)
+    for step in range(1, 26):
+        rate = 0.05 if step < 15 else 0.02
+        rows = torch.randperm(8, generator=generator)[: 1 + step % 4]
+        pull = torch.randn((len(rows), *start.shape[1:]), generator=generator)
+        optimizer.zero_grad(set_to_none=True)
+        (table(rows).sin() * pull).sum().backward()
+        rated(optimizer, rate).step()
+        for row, force in zip(rows.tolist(), pull.double(), strict=True):
+            gradient = values[row].cos() * force
+            mean[row] = 0.9 * mean[row] + 0.1 * gradient
+            square[row] = 0.999 * square[row] + 0.001 * gradient**2
+            corrected = (square[row] / (1 - 0.999**step)).sqrt() + 1e-8 / (1 - 0.999**step) ** 0.5
+            values[row] -= rate * mean[row] / (1 - 0.9**step) / corrected
+        assert torch.allclose(table.values.double(), values, rtol=1e-4, atol=1e-5), step
+
+
+def test_adam_on_a_table_is_dense_adam_where_every_row_is_read() -> None:
+    start = torch.randn(6, 3, generator=torch.Generator().manual_seed(2))
+    table, dense = RowTable(start), nn.Parameter(start.clone())
+    ours, theirs = TableAdam([table]), torch.optim.Adam([dense], lr=0.02)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(20):
+        rows, pull = torch.randperm(6, generator=generator), torch.randn(6, 3, generator=generator)
+        (table(rows).exp() * pull[rows]).sum().backward()
+        rated(ours, 0.02).step()
+        theirs.zero_grad()
+        (dense.exp() * pull).sum().backward()
+        theirs.step()
+        assert torch.allclose(table.values[:-1], dense, rtol=1e-4, atol=1e-6)
+
+
+def test_nobodys_row_may_be_read_many_times_and_harms_no_other() -> None:
+    start = torch.randn(5, 2, generator=torch.Generator().manual_seed(3))
+    tables = [RowTable(start), RowTable(start)]
+    rows = ([2, 4], [2, 5, 4, 5, 5])
+    for table, named in zip(tables, rows, strict=True):
+        optimizer = TableAdam([table])
+        for _ in range(5):
+            read = table(torch.tensor(named))
+            (read.square() * (torch.tensor(named) != 5)[:, None]).sum().backward()
+            rated(optimizer, 0.1).step()
+    assert torch.equal(tables[0].values, tables[1].values)
+    assert not tables[1].values[-1].any()
+    assert torch.equal(tables[1].values[[0, 1, 3]], start[[0, 1, 3]])
+
+
+def test_a_table_that_was_not_read_stays_and_a_step_is_taken_once() -> None:
+    table, idle = RowTable(torch.ones(3, 2)), RowTable(torch.ones(3, 2))
+    optimizer = rated(TableAdam([table, idle]), 0.1)
+    table(torch.tensor([1])).sum().backward()
+    optimizer.step()
+    after = table.values.detach().clone()
+    assert after[1].tolist() == pytest.approx([0.9, 0.9])
+    optimizer.step()  # nothing was read since
+    assert torch.equal(table.values, after)
+    assert torch.equal(idle.values[:-1], torch.ones(3, 2))
+
+
+class Told(MetaTask):
+    """A task that is told how its held-out documents fare after each epoch."""
+
+    def __init__(self, figures: Sequence[float]) -> None:
+        super().__init__(network())
+        self.figures = figures
+        self.seen: list[dict[str, Tensor]] = []
+        self.modes: list[bool] = []
+
+    @property
+    def watched(self) -> bool:
+        return True
+
+    def figure(self) -> float:
+        self.modes.append(self.network.training)
+        self.seen.append({name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()})
+        return self.figures[len(self.seen) - 1]
+
+
+FALLING = Schedule(8, 8, 0.02)
+
+
+@pytest.mark.parametrize(
+    ("figures", "epochs", "best"),
+    [
+        ([50, 60, 59.4, 59.4, 70, 80, 90, 95], 4, 2),  # far below twice in a row: it stops, and goes back
+        ([50, 60, 59.4, 60, 59.4, 59.4, 90, 95], 6, 4),  # once, and then twice; of equals the later is the best
+        ([50, 60, 59.4, 59.6, 59.4, 59.6, 59.4, 59.6], 8, 8),  # never twice in a row, and the last is near the best
+        ([50, 60, 59.6, 59.5, 59.5, 59.7, 59.5, 59.5], 8, 8),  # small dips are noise
+        ([50, 60, 59.6, 61, 61, 61.2, 61.1, 60.4], 8, 6),  # the last alone is clearly worse
+        ([10, 20, 30, 40, 50, 60, 70, 80], 8, 8),
+        ([0, 0, 0, 0, 0, 0, 0, 0], 8, 8),
+    ],
+)
+def test_a_module_that_gets_clearly_worse_stops_and_goes_back(figures: list[float], epochs: int, best: int) -> None:
+    task, keeper = Told(figures), Memory()
+    learned = learn(task, keeper=keeper, schedule=FALLING)
+    assert len(task.seen) == len(keeper.notes) == epochs
+    assert same(learned, task.seen[best - 1])
+    assert not same(learned, task.seen[best - 2])
+    assert [note["validation"] for note in keeper.notes] == figures[:epochs]
+    assert task.modes == [False] * epochs
+    assert not task.network.training
+
+
+def test_watching_changes_nothing_that_is_learned() -> None:
+    unwatched = learn(meta_task(), schedule=FALLING)
+    assert same(learn(Told([10, 20, 30, 40, 50, 60, 70, 80]), schedule=FALLING), unwatched)
+
+
+@pytest.mark.parametrize("stop_after", range(1, 5))
+def test_a_watched_run_that_was_stopped_goes_on_to_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int
+) -> None:
+    monkeypatch.setattr(checkpoints, "_SHARE", float("inf"))
+    figures = [50, 60, 59.4, 59.4, 95, 95, 95, 95]
+    expected = learn(Told(figures), schedule=FALLING)
+
+    class Stopping(Checkpoint):
+        def keep(self, name: str, tensors: dict[str, Tensor], epochs: int) -> None:
+            super().keep(name, tensors, epochs)
+            if epochs == stop_after:
+                raise Stopped
+
+    with pytest.raises(Stopped):
+        learn(Told(figures), keeper=Stopping(tmp_path, "run", CPU), schedule=FALLING)
+    torch.manual_seed(99)  # another process
+    task = Told(figures[stop_after:])
+    assert same(learn(task, keeper=Checkpoint(tmp_path, "run", CPU), schedule=FALLING), expected)
+    assert len(task.seen) == 4 - stop_after  # the fourth was the last, and is not learned again
+
+
+def test_a_task_says_in_which_order_an_epoch_goes_through_the_documents() -> None:
+    seen: list[int] = []
+
+    class Backwards(MetaTask):
+        def order(self, epoch: int, documents: int) -> Tensor:
+            return torch.arange(documents).flip(0).roll(epoch)
+
+        def loss(self, batch: Batch) -> Tensor:
+            seen.extend(batch.numbers[: int(batch.count)].tolist())
+            return super().loss(batch)
+
+    learn(Backwards(network()), schedule=Schedule(2, 8, 0.01))
+    backwards = list(range(DOCUMENTS))[::-1]
+    assert seen == [*backwards, backwards[-1], *backwards[:-1]]

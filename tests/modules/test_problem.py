@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import sparse
 
 from decaf.features import unit_values
+from decaf.modules import problem as problem_module
 from decaf.modules.problem import MetaLabels, Problem, label_sums
 
 from . import random_rows, truth_of
@@ -89,3 +95,159 @@ def test_unit_rows_leave_empty_ones_empty() -> None:
     matrix = tokens([3, 4], [0, 0])
     matrix.data = unit_values(matrix, matrix.data)
     assert np.allclose(matrix.toarray(), [[0.6, 0.8], [0, 0]])
+
+
+def many(
+    rows: int, labels: int, *, seed: int, hold: float, draw: int = 0, filters: Sequence[Sequence[int]] = ()
+) -> tuple[Problem, sparse.csr_array]:
+    """Documents that are told apart by the weight of their first token, their number."""
+    rng = np.random.default_rng(seed)
+    truth = truth_of([rng.choice(labels, size=rng.integers(0, 4), replace=False).tolist() for _ in range(rows)], labels)
+    documents = np.ones((rows, 2), dtype=np.float32)
+    documents[:, 0] = np.arange(rows) + 1
+    documents[rng.random(rows) < 0.1] = 0
+    made = sparse.csr_array(documents)
+    pairs = np.array(filters, dtype=np.int64).reshape(-1, 2)
+    chances = np.arange(labels) + 2.0
+    found = Problem.of(made, random_rows(labels, 2, seed=1, most=2), truth, pairs, chances, hold=hold, seed=draw)
+    return found, truth
+
+
+def numbers(documents: sparse.csr_array) -> list[int]:
+    return (documents.toarray()[:, 0].astype(int) - 1).tolist()
+
+
+Pairs = set[tuple[int, int]]
+
+
+def pairs_of(documents: sparse.csr_array, truth: sparse.csr_array, kept: np.ndarray) -> Pairs:
+    """(document, label) pairs by the numbers that they were given with."""
+    rows, row_of = truth.tocoo(), numbers(documents)
+    return {(row_of[row], int(kept[label])) for row, label in zip(rows.row, rows.col, strict=True)}
+
+
+def filters_of(documents: sparse.csr_array, filters: np.ndarray, kept: np.ndarray) -> Pairs:
+    row_of = numbers(documents)
+    return {(row_of[row], int(kept[label])) for row, label in filters.tolist()}
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(
+    rows=st.integers(60, 400),
+    labels=st.integers(3, 60),
+    seed=st.integers(0, 99),
+    hold=st.floats(0, 0.9),
+    draw=st.integers(0, 3),
+)
+def test_pairs_are_held_out_or_trained_on_and_every_label_is_trained(
+    rows: int, labels: int, seed: int, hold: float, draw: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    given_filters = {(int(row), int(label)) for row, label in rng.integers(0, (rows, labels), (30, 2))}
+    found, truth = many(rows, labels, seed=seed, hold=hold, draw=draw, filters=sorted(given_filters))
+    whole, _ = many(rows, labels, seed=seed, hold=0.0)
+    everything = pairs_of(whole.documents, whole.truth, whole.kept)
+    assert everything <= {(row, label) for row, label in zip(*(part.tolist() for part in truth.nonzero()), strict=True)}
+    trained = pairs_of(found.documents, found.truth, found.kept)
+    assert found.kept.tolist() == whole.kept.tolist()
+    assert {label for _, label in trained} == set(whole.kept.tolist())
+    assert found.inverse_propensity.tolist() == [label + 2 for label in found.kept]
+    if found.held is None:
+        assert trained == everything
+        return
+    held = found.held
+    judged = pairs_of(held.documents, held.truth, found.kept)
+    assert judged | trained == everything
+    assert not judged & trained
+    chosen = numbers(held.documents)
+    assert 0 < len(chosen) <= round(hold * whole.documents.shape[0])
+    assert {row for row, _ in judged} == set(chosen)
+    assert {row for row, _ in trained} == set(numbers(found.documents))
+    assert bool((held.truth.data == 1).all())
+    # What is trained on is not judged, and the other way round: it counts for nothing.
+    kept_filters = {(row, label) for row, label in given_filters if label in set(found.kept.tolist())}
+    for documents, filters, others in (
+        (held.documents, held.filters, trained),
+        (found.documents, found.filters, judged),
+    ):
+        mine = set(numbers(documents))
+        expected = {(row, label) for row, label in kept_filters | others if row in mine}
+        assert filters_of(documents, filters, found.kept) == expected
+    # A chosen document keeps those pairs alone whose labels have no others: of them none is judged.
+    assert not {label for row, label in trained if row in chosen} & {label for _, label in judged}
+    assert held.inverse_propensity.tolist() == found.inverse_propensity.tolist()
+    again, _ = many(rows, labels, seed=seed, hold=hold, draw=draw)
+    assert again.held is not None
+    assert numbers(again.held.documents) == chosen
+
+
+def test_another_seed_holds_out_other_documents() -> None:
+    draws = [many(300, 10, seed=1, hold=0.3, draw=draw)[0].held for draw in (0, 0, 1)]
+    first, again, other = (numbers(held.documents) for held in draws if held is not None)
+    assert first == again != other
+
+
+@pytest.mark.parametrize(("documents", "hold", "held"), [(1000, 0.05, 50), (1000, 0.049, 0), (980, 0.05, 0)])
+def test_fewer_than_fifty_documents_are_too_few_to_hold_out(documents: int, hold: float, held: int) -> None:
+    ones = sparse.csr_array(np.ones((documents, 1), dtype=np.float32))
+    truth = truth_of([[row % 2] for row in range(documents)], 2)
+    found = Problem.of(ones, tokens([1], [1]), truth, hold=hold)
+    assert (0 if found.held is None else found.held.documents.shape[0]) == held
+    assert found.documents.shape[0] == documents - held
+
+
+@pytest.mark.parametrize("shared", [1, 10])
+def test_where_hardly_a_document_can_be_spared_none_is_held_out(shared: int) -> None:
+    """All labels but one have a document of their own; a handful of documents is too few to choose by."""
+    ones = sparse.csr_array(np.ones((200, 1), dtype=np.float32))
+    truth = truth_of([[max(0, row - shared + 1)] for row in range(200)], 200)
+    found = Problem.of(ones, ones, truth, hold=0.5)
+    assert found.held is None
+    assert found.documents.shape[0] == 200
+
+
+def test_a_few_thousand_documents_are_enough_to_hold_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(problem_module, "_HELD", 60)
+    found = many(400, 3, seed=1, hold=0.5)[0]
+    assert found.held is not None
+    assert found.held.documents.shape[0] == 60
+
+
+def test_filters_outside_of_what_is_kept_are_left_out() -> None:
+    # Document 1 has no label, document 2 no token; label 1 has no document.
+    pairs = np.array([[0, 0], [0, 1], [1, 2], [2, 0], [3, 2], [3, 2]])
+    found = Problem.of(tokens([1], [1], [0], [1]), tokens([1], [1], [1]), truth_of([[0], [], [1], [2]], 3), pairs)
+    assert found.kept.tolist() == [0, 2]
+    assert found.filters.tolist() == [[0, 0], [1, 1]]
+
+
+def test_known_pairs_are_one_where_true_and_minus_one_where_they_count_for_nothing() -> None:
+    pairs = np.array([[0, 0], [0, 1], [1, 2], [0, 1]])  # the first is true as well; one comes twice
+    found = Problem.of(tokens([1], [1]), tokens([1], [1], [1]), truth_of([[0, 2], [1]], 3), pairs).known()
+    assert found.toarray().tolist() == [[1, -1, 1], [0, 1, -1]]
+    assert found.nnz == 5
+    assert found.has_sorted_indices
+    assert found.data.dtype == np.float32
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@given(seed=st.integers(0, 99), pairs=st.lists(st.tuples(st.integers(0, 29), st.integers(0, 7)), max_size=40))
+def test_known_pairs_are_those_of_a_plain_loop(seed: int, pairs: list[tuple[int, int]]) -> None:
+    found, _ = many(30, 8, seed=seed, hold=0.0, filters=pairs)
+    truth, filters = found.truth.toarray(), {tuple(pair) for pair in found.filters.tolist()}
+    expected = [
+        [1 if truth[row, label] else -1 if (row, label) in filters else 0 for label in range(truth.shape[1])]
+        for row in range(truth.shape[0])
+    ]
+    known = found.known()
+    assert known.toarray().tolist() == expected
+    assert known.nnz == int(np.count_nonzero(expected))
+    assert np.array_equal(found.truth.toarray(), truth)
+
+
+def test_rarity_is_the_logarithm_of_the_inverse_propensity_of_each_kept_label() -> None:
+    found, _ = many(30, 8, seed=1, hold=0.0)
+    assert found.inverse_propensity.tolist() == [label + 2 for label in found.kept]
+    assert torch.allclose(found.rarity(torch.device("cpu")), torch.log(torch.as_tensor(found.kept + 2.0)).float())
+    plain = Problem.of(tokens([1], [1]), tokens([1], [1]), truth_of([[0], [1]], 2))
+    assert plain.rarity(torch.device("cpu")).tolist() == [0, 0]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
-from decaf.networks import Classifier
+from decaf.networks import Classifier, RowTable
 
 
 def refinements() -> Tensor:
@@ -66,3 +68,52 @@ def test_refinements_are_learned_on_a_copy() -> None:
     with torch.no_grad():
         classifier.refinement.zero_()
     assert torch.equal(start, refinements())
+
+
+def test_texts_have_unit_length_where_asked_and_refinements_stay() -> None:
+    classifier = Classifier(3, 0.0, refinements(), unit=True).eval()
+    bags = torch.randn(4, 3)
+    weights, _ = classifier.weights(bags)
+    text = normalize(bags + bags.relu(), dim=1)
+    assert torch.allclose(weights, text / 2 + refinements() / 2, atol=1e-6)
+    alone, _ = Classifier(3, 0.0, None, unit=True).eval().weights(bags)
+    assert torch.allclose(alone.norm(dim=1), torch.ones(4), atol=1e-6)
+
+
+@pytest.mark.parametrize("start", [refinements(), torch.arange(4.0)], ids=["vectors", "numbers"])
+def test_a_row_table_reads_the_rows_it_is_asked_for_and_zeros_for_nobody(start: Tensor) -> None:
+    table = RowTable(start)
+    assert table.values.shape == (5, *start.shape[1:])
+    rows = torch.tensor([2, 4, 0, 4])
+    read = table(rows)
+    assert torch.equal(read[[0, 2]], start[[2, 0]])
+    assert not read[[1, 3]].any()
+    read.square().sum().backward()
+    assert table.read is read
+    assert torch.equal(read.grad, 2 * read.detach())
+    assert table.values.grad is None
+    assert not table.values.requires_grad
+    assert [name for name, _ in table.named_parameters()] == ["values"]
+
+
+def test_a_row_table_is_a_copy() -> None:
+    start = refinements()
+    table = RowTable(start)
+    with torch.no_grad():
+        table.values.zero_()
+    assert torch.equal(start, refinements())
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_classifiers_by_rows_are_those_of_a_parameter(text: bool) -> None:
+    torch.manual_seed(1)
+    plain = Classifier(3, 0.0, refinements(), text=text).eval()
+    by_rows = Classifier(3, 0.0, refinements(), text=text, by_rows=True).eval()
+    bags, rows = torch.randn(4, 3), torch.tensor([3, 1])
+    for expected, found in zip(plain.weights(bags), by_rows.weights(bags), strict=True):
+        assert torch.equal(expected, found)
+    for expected, found in zip(plain.weights(bags[rows], rows), by_rows.weights(bags[rows], rows), strict=True):
+        assert torch.equal(expected, found)
+    weights, bias = by_rows.weights(torch.zeros(1, 3), torch.tensor([4]))  # nobody
+    assert not weights.any()
+    assert not bias.any()

@@ -10,7 +10,7 @@ import torch
 from modules import random_rows
 from torch import Tensor
 
-from decaf.networks import Block, DocumentEncoder, FixedBags, token_table
+from decaf.networks import Block, DocumentEncoder, FixedBags, FrozenEncoder, token_table
 
 CPU = torch.device("cpu")
 
@@ -129,7 +129,7 @@ def test_a_frozen_encoder_answers_as_the_encoder_and_keeps_its_numbers() -> None
         table.zero_()
         encoder.block.alpha.zero_()
     assert torch.allclose(frozen(*arguments), expected, atol=1e-5)
-    assert not any(array.requires_grad for array in frozen)
+    assert not any(array.requires_grad for array in frozen.tensors().values())
 
 
 def test_fixed_bags_are_a_dense_product_forward_and_backward() -> None:
@@ -144,6 +144,75 @@ def test_fixed_bags_are_a_dense_product_forward_and_backward() -> None:
     assert bags.count == 6
     assert torch.allclose(bags(table), expected, atol=1e-6)
     assert torch.allclose(table.grad, again.grad, atol=1e-6)
+
+
+def some_documents(tokens: int = 9) -> tuple[Tensor, Tensor, Tensor]:
+    matrix = random_rows(7, tokens, seed=1)
+    indices, starts = matrix.indices.astype(np.int64), matrix.indptr[:-1].astype(np.int64)
+    return torch.as_tensor(indices), torch.as_tensor(starts), torch.as_tensor(matrix.data)
+
+
+def unit_encoder(dropout: float = 0.5) -> tuple[DocumentEncoder, Tensor]:
+    encoder = DocumentEncoder(6, dropout, unit=True)
+    encoder.block = trained_block(6, dropout)
+    return encoder, torch.randn(9, 6)
+
+
+def test_a_unit_encoder_keeps_directions_below_zero_and_has_unit_length() -> None:
+    encoder, table = unit_encoder()
+    tokens, starts, weights = some_documents()
+    bags = torch.nn.functional.embedding_bag(tokens, table, starts, mode="sum", per_sample_weights=weights)
+    block = encoder.eval().block(bags)
+    vectors = encoder(tokens, starts, weights, table)
+    assert torch.allclose(vectors.norm(dim=1), torch.ones(7), atol=1e-6)
+    assert torch.allclose(vectors * block.norm(dim=1, keepdim=True), block, atol=1e-5)
+    assert bool((vectors < 0).any())
+    dropped = encoder.train()(tokens, starts, weights, table)
+    assert bool((dropped == 0).any())
+    assert torch.allclose(dropped.norm(dim=1), torch.ones(7), atol=1e-6)
+
+
+def test_a_frozen_unit_encoder_answers_as_the_encoder() -> None:
+    encoder, table = unit_encoder()
+    expected = encoder.eval()(*some_documents(), table).detach()
+    frozen = encoder.frozen(table)
+    assert frozen.unit
+    assert torch.allclose(frozen(*some_documents()), expected, atol=1e-5)
+    assert torch.allclose(frozen(*some_documents()).norm(dim=1), torch.ones(7), atol=1e-6)
+
+
+@pytest.mark.parametrize("unit", [False, True])
+def test_a_frozen_encoder_comes_back_from_its_arrays(unit: bool) -> None:
+    encoder, table = unit_encoder()
+    frozen = encoder.frozen(table)._replace(unit=unit)
+    again = FrozenEncoder.of({name: tensor.clone() for name, tensor in frozen.tensors().items()})
+    assert again.unit is unit
+    assert torch.equal(again(*some_documents()), frozen(*some_documents()))
+
+
+@pytest.mark.parametrize("room", [None, 100])  # as many entries as needed, and one shape for all, as on a GPU
+def test_some_fixed_bags_are_those_rows_of_all(monkeypatch: pytest.MonkeyPatch, room: int | None) -> None:
+    bags = FixedBags(random_rows(6, 9, seed=2, least=0), CPU)
+    monkeypatch.setattr(bags, "_room", lambda count: room)
+    table = torch.randn(9, 4).requires_grad_()
+    again = table.detach().clone().requires_grad_()
+    rows = torch.tensor([4, 0, 6, 4, 6, 3])  # the number behind the last is an empty text
+    pull = torch.randn(6, 4)
+    (bags.some(rows, table) * pull).sum().backward()
+    everything = torch.cat([bags(again), torch.zeros(1, 4)])
+    (everything[rows] * pull).sum().backward()
+    assert torch.allclose(bags.some(rows, table), everything[rows], atol=1e-6)
+    assert torch.allclose(table.grad, again.grad, atol=1e-6)
+
+
+def test_the_room_for_some_texts_is_asked_for_once_where_shapes_are_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    bags = FixedBags(random_rows(6, 9, seed=2), CPU)
+    assert bags._room(3) is None
+    expected = bags._rows.room(3)
+    monkeypatch.setattr(bags, "_device", torch.device("cuda"))
+    assert bags._room(3) == expected
+    monkeypatch.setattr(type(bags._rows), "room", lambda *_: pytest.fail("asks again"))
+    assert bags._room(3) == expected
 
 
 @pytest.mark.parametrize("dim", [6, 24, 54])

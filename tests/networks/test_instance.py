@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,33 +11,34 @@ import torch
 from modules import random_rows
 from scipy import sparse
 from torch import Tensor
+from torch.nn.functional import normalize
 
-from decaf.networks import FrozenEncoder, Instance, Level, Ranker, Shortlister
+from decaf.networks import Blend, FrozenEncoder, Instance, Level, Parts, Ranker, Shortlister, blended, first_blend
 
 DIM, TOKENS = 5, 12
 Documents = tuple[Tensor, Tensor, Tensor]
 
 
-def encoder(seed: int) -> FrozenEncoder:
+def encoder(seed: int, *, unit: bool = False) -> FrozenEncoder:
     generator = torch.Generator().manual_seed(seed)
     shapes = ((TOKENS, DIM), (DIM,), (DIM, DIM), (DIM,))
-    return FrozenEncoder(*(torch.randn(shape, generator=generator) for shape in shapes))
+    return FrozenEncoder(*(torch.randn(shape, generator=generator) for shape in shapes), unit)
 
 
-def make(*, labels: int = 22, clusters: int = 8, beam: int = 3) -> Instance:
+def make(*, labels: int = 22, clusters: int = 8, beam: int = 3, unit: bool = False) -> Instance:
     """Clusters of three labels or two."""
     generator = torch.Generator().manual_seed(9)
     members = torch.full((clusters, -(-labels // clusters)), -1)
     for label, place in enumerate(torch.randperm(labels, generator=generator).tolist()):
         members[label % clusters, label // clusters] = place
     shortlister = Shortlister(
-        encoder(1),
+        encoder(1, unit=unit),
         torch.randn(clusters, DIM, generator=generator),
         torch.randn(clusters, generator=generator),
         members,
     )
     weights, bias = torch.randn(labels, DIM, generator=generator), torch.randn(labels, generator=generator)
-    return Instance(shortlister, Ranker(encoder(2), weights, bias), beam)
+    return Instance(shortlister, Ranker(encoder(2, unit=unit), weights, bias), beam)
 
 
 def documents(rows: int = 9) -> tuple[sparse.csr_array, Documents]:
@@ -50,9 +52,10 @@ def log_sigmoid(value: float) -> float:
 
 
 def obvious_vectors(frozen: FrozenEncoder, matrix: sparse.csr_array) -> np.ndarray:
-    table, scale, weight, bias = (array.double().numpy() for array in frozen)
+    table, scale, weight, bias = (array.double().numpy() for array in frozen[:4])
     bags = matrix.toarray().astype(np.float64) @ table
-    return np.maximum(0, scale * bags + np.maximum(0, bags) @ weight.T + bias)
+    vectors = scale * bags + np.maximum(0, bags) @ weight.T + bias
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if frozen.unit else np.maximum(0, vectors)
 
 
 def obvious_top(instance: Instance, matrix: sparse.csr_array, top: int) -> list[list[tuple[int, float]]]:
@@ -91,26 +94,30 @@ def test_fewer_labels_than_asked_for_are_all_the_shortlist_has() -> None:
     assert torch.equal(ids < 0, torch.isneginf(scores))
 
 
-def test_a_shortlist_is_best_first_with_the_logarithms_of_its_chances() -> None:
+def test_a_shortlist_is_best_first_with_its_scores() -> None:
     instance = make()
     matrix, arguments = documents()
-    clusters, chances = instance.shortlister.top(*arguments, 3)
+    clusters, scores = instance.shortlister.top(*arguments, 3)
     logits = obvious_vectors(instance.shortlister.encoder, matrix) @ instance.shortlister.weights.double().numpy().T
     logits += instance.shortlister.bias.double().numpy()
     assert clusters.tolist() == np.argsort(-logits, axis=1)[:, :3].tolist()
-    expected = [[log_sigmoid(value) for value in sorted(row, reverse=True)[:3]] for row in logits.tolist()]
-    assert chances.tolist() == [pytest.approx(row, rel=1e-4) for row in expected]
+    expected = [sorted(row, reverse=True)[:3] for row in logits.tolist()]
+    assert scores.tolist() == [pytest.approx(row, rel=1e-4) for row in expected]
 
 
 def test_labels_are_scored_alike_few_at_a_time_and_all_at_once() -> None:
     ranker = make(labels=400).ranker
-    _, arguments = documents()
+    matrix, arguments = documents()
+    vectors = ranker.encoder(*arguments)
     generator = torch.Generator().manual_seed(0)
     listed = torch.randint(-1, 400, (9, 60), generator=generator)  # so many that all labels are scored
-    together = ranker.scores(*arguments, listed)
-    pieces = torch.cat([ranker.scores(*arguments, piece) for piece in listed.split(6, dim=1)], dim=1)
+    together = ranker.scores(vectors, listed)
+    pieces = torch.cat([ranker.scores(vectors, piece) for piece in listed.split(6, dim=1)], dim=1)
     assert torch.allclose(together, pieces, atol=1e-5)
-    assert torch.equal(torch.isneginf(together), listed < 0)
+    logits = obvious_vectors(ranker.encoder, matrix) @ ranker.weights.double().numpy().T + ranker.bias.double().numpy()
+    there = listed >= 0
+    expected = torch.as_tensor(logits).gather(1, listed.clamp(min=0))
+    assert torch.allclose(together[there].double(), expected[there], atol=1e-4)
 
 
 def test_arrays_make_the_same_instance_again() -> None:
@@ -170,3 +177,182 @@ def test_a_tree_survives_as_arrays() -> None:
     again = Instance.of(Instance(tree, made.ranker, 3).tensors())
     assert len(again.shortlister.above) == 2
     assert torch.equal(again.shortlister.above[1].weights, level.weights)
+
+
+def blend(*, labels: int = 22, texts: bool = True) -> Blend:
+    generator = torch.Generator().manual_seed(4)
+    return Blend(
+        torch.tensor([0.0, 0.5, 1.0]),
+        torch.tensor([[0.5, 0.25, 0.0], [1.0, 0.5, 0.25], [3.0, 0.0, 1.0]]),
+        torch.tensor([[1.0, -1.0, 0.0], [0.5, -0.25, 0.5], [2.0, -1.5, -1.0]]),
+        torch.randn(labels, generator=generator),
+        torch.randn(labels, DIM, generator=generator) if texts else None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("tail", "weights", "chances"),
+    [
+        (0.0, [0.5, 0.25, 0.0], [1.0, -1.0, 0.0]),
+        (0.25, [0.75, 0.375, 0.125], [0.75, -0.625, 0.25]),
+        (0.5, [1.0, 0.5, 0.25], [0.5, -0.25, 0.5]),
+        (0.6, [1.4, 0.4, 0.4], [0.8, -0.5, 0.2]),
+        (1.0, [3.0, 0.0, 1.0], [2.0, -1.5, -1.0]),
+        (-1.0, [0.5, 0.25, 0.0], [1.0, -1.0, 0.0]),
+        (2.0, [3.0, 0.0, 1.0], [2.0, -1.5, -1.0]),
+    ],
+)
+def test_between_the_points_of_a_blend_there_are_lines(tail: float, weights: list[float], chances: list[float]) -> None:
+    found = blend().at(tail)
+    assert found[0] == pytest.approx(weights)
+    assert found[1] == pytest.approx(chances)
+
+
+@pytest.mark.parametrize("tail", [-1.0, 0.0, 0.3, 1.0])
+def test_a_blend_of_one_point_is_the_same_everywhere(tail: float) -> None:
+    values = (torch.tensor([0.0]), torch.tensor([[0.5, 0.25, 0.0]]), torch.tensor([[1.0, -1.0, 0.0]]))
+    assert Blend(*values, torch.zeros(2), None).at(tail) == ([0.5, 0.25, 0.0], [1.0, -1.0, 0.0])
+
+
+def obvious_blend(instance: Instance, matrix: sparse.csr_array, top: int, tail: float) -> list[list[tuple[int, float]]]:
+    """One label after another: weighted parts, their company in the document, and the logistic of both."""
+    shortlister, ranker, mixed = instance.shortlister, instance.ranker, instance.blend
+    assert mixed is not None
+    (of_text, of_cluster, of_rarity), (slope, company, constant) = mixed.at(tail)
+    vectors = obvious_vectors(shortlister.encoder, matrix)
+    clusters = vectors @ shortlister.weights.double().numpy().T + shortlister.bias.double().numpy()
+    by_label = (
+        obvious_vectors(ranker.encoder, matrix) @ ranker.weights.double().numpy().T + ranker.bias.double().numpy()
+    )
+    by_text = np.zeros_like(by_label) if mixed.texts is None else vectors @ mixed.texts.double().numpy().T
+    found = []
+    for row in range(matrix.shape[0]):
+        scores = {}
+        for cluster in sorted(range(len(clusters[row])), key=lambda m: -clusters[row, m])[: instance.beam]:
+            for label in shortlister.members[cluster].tolist():
+                if label >= 0:
+                    scores[label] = by_label[row, label] + of_text * by_text[row, label]
+                    scores[label] += of_cluster * clusters[row, cluster] + of_rarity * float(mixed.rarity[label])
+        together = math.log(sum(math.exp(score) for score in scores.values()))
+        chances = {label: log_sigmoid(slope * score + company * together + constant) for label, score in scores.items()}
+        found.append(sorted(chances.items(), key=lambda item: -item[1])[:top])
+    return found
+
+
+@pytest.mark.parametrize("tail", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("texts", [True, False])
+@pytest.mark.parametrize("labels", [22, 400])
+def test_a_blend_of_scores_is_the_obvious_one(tail: float, texts: bool, labels: int) -> None:
+    instance = replace(make(labels=labels, unit=True), blend=blend(labels=labels, texts=texts))
+    matrix, arguments = documents()
+    ids, scores = instance.top(*arguments, 5, tail=tail)
+    for row, expected in enumerate(obvious_blend(instance, matrix, 5, tail)):
+        assert ids[row].tolist() == [label for label, _ in expected]
+        assert scores[row].tolist() == pytest.approx([score for _, score in expected], rel=1e-3, abs=1e-5)
+
+
+def test_another_tail_gives_other_chances() -> None:
+    instance = replace(make(), blend=blend())
+    _, arguments = documents()
+    scores = [instance.top(*arguments, 5, tail=tail)[1] for tail in (0.0, 0.5, 1.0)]
+    assert not torch.allclose(scores[0], scores[1])
+    assert not torch.allclose(scores[1], scores[2])
+    assert torch.equal(instance.top(*arguments, 5)[1], scores[0])
+
+
+def test_places_without_a_label_are_never_chosen_and_count_for_nothing() -> None:
+    instance = replace(make(labels=5, clusters=2, beam=2), blend=blend(labels=5))
+    _, arguments = documents()
+    ids, scores = instance.top(*arguments, 10)
+    assert ids.shape == (9, 6)
+    assert torch.equal(ids < 0, torch.isneginf(scores))
+    assert [sorted(row) for row in ids.tolist()] == [[-1, 0, 1, 2, 3, 4]] * 9
+    full = Parts(*(torch.randn(1, 3, generator=torch.Generator().manual_seed(1)) for _ in range(5)))
+    gap = torch.tensor([[0, 1, -1]])
+    parts = full._replace(labels=gap)
+    short = Parts(*(part[:, :2] for part in parts))
+    long_chances, short_chances = instance.chances(parts, 0.5), instance.chances(short, 0.5)
+    assert torch.allclose(long_chances[:, :2], short_chances, atol=1e-6)
+    assert float(blended(parts, 1.0, 1.0, 1.0)[0, 2]) == -1e4
+
+
+def test_before_any_was_chosen_a_chance_follows_the_share_among_all() -> None:
+    labels = 22
+    texts = torch.randn(labels, DIM, generator=torch.Generator().manual_seed(1))
+    instance = replace(make(beam=8), blend=first_blend(torch.zeros(labels), texts))
+    _, arguments = documents()
+    parts = instance.parts(*arguments)
+    expected = torch.zeros_like(parts.classifier)
+    for row in range(len(parts.labels)):
+        scores = parts.classifier[row] + 0.5 * parts.text[row]
+        for at in range(parts.labels.shape[1]):
+            if parts.labels[row, at] >= 0:
+                total = sum(math.exp(float(scores[j])) for j in range(len(scores)) if parts.labels[row, j] >= 0)
+                expected[row, at] = math.exp(float(scores[at])) / total
+    odds = instance.chances(parts, 0.0).exp()
+    there = parts.labels >= 0
+    # sigmoid(score - log-sum-exp) is share / (1 + share)
+    assert torch.allclose(odds[there], (expected / (1 + expected))[there], rtol=1e-4)
+
+
+@pytest.mark.parametrize("texts", [True, False])
+def test_arrays_make_the_same_blend_again(texts: bool) -> None:
+    instance = replace(make(unit=True), blend=blend(texts=texts))
+    again = Instance.of(instance.tensors())
+    assert again.shortlister.encoder.unit
+    assert again.blend is not None
+    assert (again.blend.texts is None) is not texts
+    assert again.tensors().keys() == instance.tensors().keys()
+    _, arguments = documents()
+    for tail in (0.0, 0.7):
+        for found, expected in zip(
+            again.top(*arguments, 4, tail=tail), instance.top(*arguments, 4, tail=tail), strict=True
+        ):
+            assert torch.equal(found, expected)
+    assert Instance.of(make().tensors()).blend is None
+
+
+def test_the_paths_down_a_tree_are_logarithms_already() -> None:
+    """Without a blend, the chance of a label is that of the path to its cluster times its own."""
+    flat = make()
+    level = Level(torch.randn(4, DIM, generator=torch.Generator().manual_seed(3)), torch.zeros(4))
+    above = (level,)
+    tree = Shortlister(*(getattr(flat.shortlister, name) for name in ("encoder", "weights", "bias", "members")), above)
+    instance = Instance(tree, flat.ranker, 8)
+    _, arguments = documents()
+    ids, scores = instance.top(*arguments, 5)
+    clusters, paths = tree.top(*arguments, 8)
+    cluster_of = {label: m for m, row in enumerate(tree.members.tolist()) for label in row if label >= 0}
+    logits = flat.ranker.scores(flat.ranker.encoder(*arguments), ids)
+    for row in range(9):
+        for at in range(5):
+            place = clusters[row].tolist().index(cluster_of[int(ids[row, at])])
+            expected = log_sigmoid(float(logits[row, at])) + float(paths[row, place])
+            assert float(scores[row, at]) == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_graph_finds_the_clusters_of_a_look_at_all_and_survives_as_arrays() -> None:
+    flat = make(unit=True)
+    shortlister = replace(flat.shortlister, bias=torch.zeros(8))
+    searched = replace(shortlister, searched=True)
+    _, arguments = documents()
+    for found, expected in zip(searched.top(*arguments, 8), shortlister.top(*arguments, 8), strict=True):
+        assert torch.allclose(found, expected, atol=1e-5)
+    again = Instance.of(replace(flat, shortlister=searched).tensors())
+    assert again.shortlister.searched
+    assert not Instance.of(flat.tensors()).shortlister.searched
+    assert torch.equal(again.shortlister.top(*arguments, 3)[0], searched.top(*arguments, 3)[0])
+
+
+def test_what_a_graph_did_not_find_lists_no_label_twice() -> None:
+    """Labels that share their documents have one centre, and a graph of such loses some of them."""
+    labels = 3000
+    centres = normalize(encoder(5).table[:10], dim=1)[torch.arange(labels) % 10]
+    shortlister = Shortlister(
+        encoder(1, unit=True), centres, torch.zeros(labels), torch.arange(labels)[:, None], searched=True
+    )
+    ranker = Ranker(encoder(2, unit=True), torch.ones(labels, DIM), torch.zeros(labels))
+    instance = Instance(shortlister, ranker, 300, first_blend(torch.zeros(labels), None))
+    for row in instance.parts(*documents()[1]).labels.tolist():
+        there = [label for label in row if label >= 0]
+        assert len(there) == len(set(there))

@@ -68,7 +68,8 @@ def fit_chances(
     def cost(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         margins = sign * (columns @ values)
         slope = -(sign * expit(-margins)) @ columns / len(scores)
-        return float(-log_expit(margins).mean()) + 1e-6 * float(values @ values), slope + 2e-6 * values
+        # The penalty counts as little as one example, and keeps what can be told apart for certain from being certain.
+        return float(-log_expit(margins).mean() + values @ values / len(scores)), slope + 2 * values / len(scores)
 
     bounds = [(1e-3, None), (None, None), (None, None)]  # a higher score is never a lower chance
     found = minimize(cost, np.array([1.0, -1.0, 0.0]), jac=True, method="L-BFGS-B", bounds=bounds)

@@ -138,7 +138,9 @@ class _Watch:
         if task.watched:
             self._names = dict(task.network.state_dict())
             self.state = {f"best.{name}": tensor.clone() for name, tensor in self._names.items()}
-            self.state["best"] = torch.zeros(3)  # the best figure, the last, and how often in a row it was far below
+            self.state["best"] = torch.zeros(
+                3, dtype=torch.float64
+            )  # the best figure, the last, and how often in a row it was far below
 
     @property
     def over(self) -> bool:
@@ -158,7 +160,7 @@ class _Watch:
             for name, tensor in self._names.items():
                 self.state[f"best.{name}"].copy_(tensor)
         worse = worse + 1 if figure < best - _WORSE else 0
-        self.state["best"].copy_(torch.tensor([max(best, figure), figure, worse]))
+        self.state["best"].copy_(torch.tensor([max(best, figure), figure, worse], dtype=torch.float64))
         return {"validation": round(figure, 2)}
 
     @torch.no_grad()

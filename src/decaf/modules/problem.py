@@ -98,6 +98,8 @@ def _judged_pairs(truth: sparse.csr_array, share: float, rng: np.random.Generato
         judged = np.repeat(chosen, np.diff(truth.indptr))
         left = np.bincount(truth.indices[~judged], minlength=truth.shape[1])
         judged &= left[truth.indices] > 0
+        documents = np.count_nonzero(np.bincount(_pairs(truth)[judged, 0]))
+        judged &= documents >= _TOO_FEW
     return judged
 
 

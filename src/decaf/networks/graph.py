@@ -9,12 +9,12 @@ from torch import Tensor
 
 from decaf.errors import ModelError
 
-__all__ = ["NeighbourGraph"]
+__all__ = ["NOBODY", "NeighbourGraph"]
 
 _LINKS = 32  # of a vector to its neighbours
 _BUILT = 200  # candidates looked at for each new vector
 _SEARCHED = 300  # candidates looked at for each query, at the least
-_NOBODY = -1e4  # the score of a neighbour that was not found
+NOBODY = -1e4  # the score of a neighbour that was not found
 
 
 class NeighbourGraph:
@@ -36,7 +36,7 @@ class NeighbourGraph:
         wanted = self._faiss.SearchParametersHNSW(efSearch=max(_SEARCHED, count))
         scores, numbers = self._index.search(queries.cpu().contiguous().numpy(), count, params=wanted)
         found = torch.as_tensor(numbers)
-        values = torch.as_tensor(scores).masked_fill(found < 0, _NOBODY)
+        values = torch.as_tensor(scores).masked_fill(found < 0, NOBODY)
         return found.clamp(min=0).to(queries.device), values.to(queries.device)
 
 

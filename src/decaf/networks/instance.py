@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from decaf.networks.encoder import FrozenEncoder
-from decaf.networks.graph import NeighbourGraph
+from decaf.networks.graph import NOBODY, NeighbourGraph
 
 __all__ = ["Blend", "Instance", "Level", "Parts", "Ranker", "Shortlister", "blended", "first_blend"]
 
@@ -183,6 +183,7 @@ class Instance:
         """What the scores of the shortlisted labels are made of."""
         clusters, of_cluster = self.shortlister.top(tokens, starts, weights, self.beam)
         listed = self.shortlister.members[clusters]  # [documents, beam, width]
+        listed = listed.masked_fill((of_cluster <= NOBODY)[:, :, None], -1)
         of_cluster = of_cluster[:, :, None].expand(listed.shape).flatten(1)
         labels = listed.flatten(1)
         classifier = self.ranker.scores(self.ranker.encoder(tokens, starts, weights), labels)

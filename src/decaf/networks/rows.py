@@ -64,6 +64,9 @@ class Rows:
             row = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), lengths)
             place = torch.arange(len(row), device=rows.device) + (begins - starts)[row]
             return self.columns[place], starts, self.values[place]
+        if not len(self.columns):
+            nothing = torch.zeros(room, device=rows.device)
+            return nothing.long(), starts, nothing
         entry = torch.arange(room, device=rows.device)
         row = torch.searchsorted(ends, entry, right=True).clamp(max=len(rows) - 1)
         place = (entry + (begins - starts)[row]).clamp(max=len(self.columns) - 1)

@@ -1,0 +1,83 @@
+"""Judging held-out documents: the same figures as the ruler's, and which labels are right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decaf import Predictions, evaluate
+from decaf.modules.judge import Judge
+from decaf.modules.problem import Held
+
+from . import random_rows, truth_of
+
+CPU = torch.device("cpu")
+
+
+def case(rows: int, labels: int, *, seed: int, filtered: float = 0.1) -> tuple[Held, np.random.Generator]:
+    rng = np.random.default_rng(seed)
+    truth = truth_of(
+        [rng.choice(labels, size=rng.integers(0, min(4, labels) + 1), replace=False).tolist() for _ in range(rows)],
+        labels,
+    )
+    filters = np.argwhere(rng.random((rows, labels)) < filtered).astype(np.int64)
+    return Held(random_rows(rows, 3, seed=1), truth, filters, 1 + 9 * rng.random(labels)), rng
+
+
+def figures(held: Held, labels: np.ndarray, scores: np.ndarray) -> tuple[float, float]:
+    """P@1 and PSP@1 by the ruler."""
+    order = np.argsort(-scores, axis=1, kind="stable")
+    ids, best = np.take_along_axis(labels, order, axis=1), np.take_along_axis(scores, order, axis=1)
+    predictions = Predictions(ids, np.where(ids < 0, -np.inf, best).astype(np.float32))
+    found = evaluate(predictions, held.truth, held.inverse_propensity, held.filters)
+    return found["P@1"], found["PSP@1"]
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@given(
+    rows=st.integers(1, 30),
+    labels=st.integers(1, 12),
+    seed=st.integers(0, 200),
+    filtered=st.sampled_from([0.0, 0.1, 0.6, 1.0]),
+    gaps=st.booleans(),
+)
+def test_figures_are_those_of_the_ruler(rows: int, labels: int, seed: int, filtered: float, gaps: bool) -> None:
+    held, rng = case(rows, labels, seed=seed, filtered=filtered)
+    width = int(rng.integers(1, labels + 1))
+    listed = np.stack([rng.permutation(labels)[:width] for _ in range(rows)]).astype(np.int64)
+    if gaps:
+        listed[rng.random(listed.shape) < 0.3] = -1
+    scores = rng.permuted(np.tile(np.linspace(-3, 3, width), (rows, 1)), axis=1)
+    # Places without a label come last for the ruler, whatever their score.
+    expected = figures(held, listed, np.where(listed < 0, -100 + scores, scores))
+    judge, tensors = Judge(held, CPU), (torch.as_tensor(scores).float(), torch.as_tensor(listed))
+    assert judge.precision(*tensors) == pytest.approx(expected[0], abs=1e-4)
+    assert judge.rare_precision(*tensors) == pytest.approx(expected[1], abs=1e-4)
+
+
+def test_right_and_ignored_labels_are_told_one_by_one() -> None:
+    held, _ = case(12, 7, seed=3, filtered=0.3)
+    judge = Judge(held, CPU)
+    listed = torch.arange(-1, 7).repeat(12, 1)
+    truth, filters = held.truth.toarray(), {tuple(pair) for pair in held.filters.tolist()}
+    right, ignored = judge.right(listed), judge.ignored(listed)
+    for row in range(12):
+        assert not right[row, 0]
+        assert ignored[row, 0]
+        for label in range(7):
+            filtered = (row, label) in filters
+            assert bool(ignored[row, label + 1]) == filtered
+            assert bool(right[row, label + 1]) == (truth[row, label] > 0 and not filtered)
+
+
+def test_nothing_right_at_all_is_no_precision() -> None:
+    held = Held(
+        random_rows(3, 2, seed=1, most=2), truth_of([[0], [1], [0]], 2), np.argwhere(np.ones((3, 2))), np.ones(2)
+    )
+    judge = Judge(held, CPU)
+    scores, listed = torch.zeros(3, 2), torch.arange(2).repeat(3, 1)
+    assert judge.precision(scores, listed) == 0
+    assert judge.rare_precision(scores, listed) == 0

@@ -1,0 +1,63 @@
+"""Clusters among document vectors: the loss against a plain loop, and the classifiers that come out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.functional import normalize, softplus
+
+from decaf.modules.batches import Batches
+from decaf.modules.shortlister import ClusterTask
+from decaf.networks import Rows
+
+from . import random_rows, truth_of
+
+CPU = torch.device("cpu")
+TRUTH = [[0, 3], [1], [3, 2, 0], [2], [3], [2], [1, 0]]
+
+
+def task() -> ClusterTask:
+    generator = torch.Generator().manual_seed(1)
+    vectors = normalize(torch.randn(7, 5, generator=generator), dim=1)
+    made = ClusterTask(vectors, normalize(torch.randn(4, 5, generator=generator), dim=1), 6.0)
+    with torch.no_grad():
+        made.network.bias.copy_(torch.randn(4, generator=generator))
+    return made
+
+
+@pytest.mark.parametrize("size", [7, 3])
+def test_true_clusters_are_set_against_all_others(size: int) -> None:
+    made = task()
+    batches = Batches(Rows.of(random_rows(7, 9, seed=2), CPU), Rows.of(truth_of(TRUTH, 4), CPU), size)
+    order = [3, 0, 6, 1, 5, 2, 4]
+    batches.shuffle(torch.tensor(order))
+    scores = 6.0 * made._vectors @ made.network.weight.T + made.network.bias
+    for step in range(batches.steps):
+        cost, documents = scores.new_zeros(()), order[step * size : (step + 1) * size]
+        for document in documents:
+            others = torch.stack([scores[document, m] for m in range(4) if m not in TRUTH[document]]).logsumexp(0)
+            for cluster in TRUTH[document]:
+                cost = cost + softplus(others - scores[document, cluster])
+        loss = made.loss(batches.batch(torch.tensor([step])))
+        assert float(loss.detach()) == pytest.approx(float(cost.detach()) / len(documents), rel=1e-5)
+
+
+def test_the_classifiers_give_the_scores_of_the_task() -> None:
+    made = task()
+    weights, bias = made.classifiers()
+    batches = Batches(Rows.of(random_rows(7, 9, seed=2), CPU), Rows.of(truth_of(TRUTH, 4), CPU), 7)
+    batches.shuffle(torch.arange(7))
+    scores = made.scores(batches.batch(torch.tensor([0])), None)
+    assert torch.allclose(made._vectors @ weights.T + bias, scores, atol=1e-5)
+    assert not weights.requires_grad
+    assert not bias.requires_grad
+    with torch.no_grad():
+        made.network.bias.zero_()
+    assert bool(bias.any())
+
+
+def test_centres_and_biases_learn_and_the_vectors_stay() -> None:
+    made = task()
+    (only,) = made.optimizers()
+    assert {id(p) for p in only.param_groups[0]["params"]} == {id(made.network.weight), id(made.network.bias)}
+    assert not made._vectors.requires_grad
