@@ -11,6 +11,7 @@ from modules import random_rows
 from torch import Tensor
 
 from decaf.networks import Block, DocumentEncoder, FixedBags, FrozenEncoder, token_table
+from decaf.networks.encoder import Dropout
 
 CPU = torch.device("cpu")
 
@@ -230,3 +231,16 @@ def test_token_embeddings_follow_their_generator() -> None:
     first, again, other = (token_table(5, 4, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+def test_dropout_on_the_cpu_drops_its_share_and_keeps_the_mean() -> None:
+    torch.manual_seed(0)
+    layer, ones = Dropout(0.4), torch.ones(100_000, requires_grad=True)
+    dropped = layer(ones)
+    assert dropped.detach().unique().tolist() == pytest.approx([0, 1 / 0.6])
+    assert float((dropped == 0).float().mean()) == pytest.approx(0.4, abs=0.01)
+    dropped.sum().backward()
+    assert ones.grad is not None
+    assert torch.equal(ones.grad, dropped.detach())
+    assert layer.eval()(ones) is ones
+    assert torch.equal(Dropout(0.0)(ones), ones)

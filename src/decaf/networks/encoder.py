@@ -26,6 +26,16 @@ def token_table(tokens: int, dim: int, generator: torch.Generator) -> nn.Paramet
     return nn.Parameter(torch.empty(tokens, dim).uniform_(-bound, bound, generator=generator))
 
 
+class Dropout(nn.Dropout):
+    """Torch's dropout; on the CPU from random numbers that take a quarter of the time to draw."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Drop a share of the values while training, and scale up the others."""
+        if not self.training or not self.p or input.device.type != "cpu":
+            return super().forward(input)
+        return input * torch.rand_like(input).ge_(self.p).mul_(1 / (1 - self.p))
+
+
 class Block(nn.Module):
     """The embedding block: sigmoid(alpha) e + sigmoid(beta) R relu(e), R spectral-normed, identity at the start."""
 
@@ -35,7 +45,7 @@ class Block(nn.Module):
         nn.init.eye_(linear.weight)
         nn.init.zeros_(linear.bias)
         self.linear = spectral_norm(linear)  # R
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.alpha = nn.Parameter(torch.zeros(dim))
         self.beta = nn.Parameter(torch.zeros(dim))
 
@@ -51,7 +61,7 @@ class DocumentEncoder(nn.Module):
     def __init__(self, dim: int, dropout: float, *, unit: bool = False) -> None:
         super().__init__()
         self.block = Block(dim, dropout)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.unit = unit
 
     def forward(self, tokens: Tensor, starts: Tensor, weights: Tensor, table: Tensor) -> Tensor:
