@@ -122,7 +122,9 @@ def test_one_flipped_bit_is_told(folder: Path, name: str, place: float) -> None:
     data = bytearray((folder / name).read_bytes())
     data[int(place * len(data))] ^= 1
     (folder / name).write_bytes(data)
-    with pytest.raises(ModelError, match=rf"{name}: is damaged \(checksum\); train again or restore it"):
+    with pytest.raises(
+        ModelError, match=rf"{name}: is damaged \(checksum\); remove the folder and train again, or restore it"
+    ):
         Model.load(folder)
 
 
@@ -138,7 +140,7 @@ def test_a_file_that_is_cut_short_is_told(folder: Path, name: str, left: int) ->
 @pytest.mark.parametrize("verify", [True, False])
 def test_a_missing_file_is_told(folder: Path, name: str, verify: bool) -> None:
     (folder / name).unlink()
-    with pytest.raises(ModelError, match=f"{name}: is missing; train again or restore it"):
+    with pytest.raises(ModelError, match=f"{name}: is missing; remove the folder and train again, or restore it"):
         Model.load(folder, verify=verify)
 
 

@@ -431,7 +431,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 def test_training_over_a_damaged_model_says_to_remove_it(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text("{", encoding="utf-8")
-    with pytest.raises(TrainingError, match="remove the folder or choose another"):
+    with pytest.raises(TrainingError, match="remove the folder and train again"):
         train(ODD["two labels"](), folder=tmp_path)
 
 

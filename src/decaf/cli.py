@@ -116,7 +116,11 @@ def train(
             console.say("stopped; run the same command again to go on")
             raise typer.Exit(130) from None
     if not quiet:
-        console.say(f"{output} is ready; next: decaf evaluate {output} {data}")
+        judged = dataset.test.documents.count > 0
+        console.say(
+            f"{output} is ready; next: decaf "
+            + (f"evaluate {output} {data}" if judged else f'predict {output} "a text"')
+        )
 
 
 @app.command()

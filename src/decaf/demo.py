@@ -36,7 +36,7 @@ def run_demo(config: Config) -> None:
     matched = LabelTextScorer(ready.labels.need_features()).top(ready.test.documents.need_features(), 50)
     matched = matched.without(filters, dataset.labels.count)
 
-    console.say("\ntraining the default recipe: about a minute and a half on two cores")
+    console.say("\ntraining the default recipe: one to three minutes on two cores")
     predictor = Predictor(train(dataset, config, device="cpu"))
     found = predictor.predict(dataset.test.documents.texts or [], top=50).without(filters, dataset.labels.count)
 

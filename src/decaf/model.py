@@ -80,9 +80,9 @@ class Model:
         for name, digest in files.items():
             path = folder / name
             if Path(name).name != name or not path.is_file():
-                raise ModelError(f"{path}: is missing; train again or restore it")
+                raise ModelError(f"{path}: is missing; remove the folder and train again, or restore it")
             if verify and _digest(path) != digest:
-                raise ModelError(f"{path}: is damaged (checksum); train again or restore it")
+                raise ModelError(f"{path}: is damaged (checksum); remove the folder and train again, or restore it")
         try:
             config = Config.from_json(content.pop("config"))
             features = _read_features(folder, config.features) if "tokenizer.json" in files else None
@@ -94,11 +94,15 @@ class Model:
                 f"{folder / 'model.json'}: {error}; this decaf does not know the model's settings"
             ) from error
         except (KeyError, ValueError, TypeError, IndexError, OSError, pa.ArrowException, SafetensorError) as error:
-            raise ModelError(f"{folder}: cannot be read ({error}); train again or restore it") from error
+            raise ModelError(
+                f"{folder}: cannot be read ({error}); remove the folder and train again, or restore it"
+            ) from error
         if not instances:
-            raise ModelError(f"{folder}: holds no instance; train again or restore it")
+            raise ModelError(f"{folder}: holds no instance; remove the folder and train again, or restore it")
         if any(len(instance.ranker.bias) != len(kept) for instance in instances):
-            raise ModelError(f"{folder}: labels and instances are not of one model; train again or restore it")
+            raise ModelError(
+                f"{folder}: labels and instances are not of one model; remove the folder and train again, or restore it"
+            )
         content.pop("format")
         return cls(config, features, labels, kept, instances, content)
 
@@ -140,15 +144,15 @@ def read_header(folder: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
         version, files = content["format"], content["files"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ModelError(f"{path}: is damaged ({error}); train again or restore it") from error
+        raise ModelError(f"{path}: is damaged ({error}); remove the folder and train again, or restore it") from error
     if not isinstance(version, int) or version > FORMAT:
         raise ModelError(f"{path}: has format {version!r} and this decaf reads up to {FORMAT}; install a newer decaf")
     if version < FORMAT:
         raise ModelError(f"{path}: has format {version} from before the first release; train the model again")
     if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
-        raise ModelError(f"{path}: is damaged (files); train again or restore it")
+        raise ModelError(f"{path}: is damaged (files); remove the folder and train again, or restore it")
     if not isinstance(content.get("config"), dict):
-        raise ModelError(f"{path}: is damaged (config); train again or restore it")
+        raise ModelError(f"{path}: is damaged (config); remove the folder and train again, or restore it")
     return dict(content)
 
 

@@ -28,7 +28,8 @@ def plot_run(folder: Path) -> None:
     for module, by_epoch in losses.items():
         epochs = sorted(by_epoch)
         axes.plot(epochs, [by_epoch[epoch] for epoch in epochs], marker=".", label=module + notes.get(module, ""))
-    axes.set(xlabel="epoch", ylabel="mean loss", yscale="log", title="Training")
+    positive = any(loss > 0 for by_epoch in losses.values() for loss in by_epoch.values())
+    axes.set(xlabel="epoch", ylabel="mean loss", yscale="log" if positive else "linear", title="Training")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if losses:
         axes.legend(fontsize="small")

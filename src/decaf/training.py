@@ -68,6 +68,8 @@ def train(
     )
     if not len(problem.kept):
         raise TrainingError(f"{dataset.name}: no training document has both a known token and a label")
+    if config.model.loss == "softmax" and problem.held is None:
+        log.info("no documents are held out: scores are in the right order, but they are no chances")
     config = _with_sizes(config, problem, where)
     _check_memory(problem, config, where)
     run = _fingerprint(problem, dataset.labels, config, seed)
@@ -216,7 +218,7 @@ def _finished(folder: Path, run: str) -> Model:
     try:
         header = read_header(folder)
     except ModelError as error:
-        raise TrainingError(f"{error}; remove the folder or choose another") from error
+        raise TrainingError(str(error)) from error
     if header.get("run") != run:
         raise TrainingError(f"{folder}: holds a model of other data or settings; choose another folder")
     log.info("%s: is trained already", folder)

@@ -54,7 +54,8 @@ def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, ta
     made = Blend(tensor(_TAILS), tensor(weights), tensor(chances), rarity, texts)
     error = _error(judge, parts, *made.at(tail))
     keeper.note(module=name, text_weight=of_text, cluster_weight=of_cluster, calibration_error=error)
-    log.info("%s: text weighs %.2f, cluster %.2f; chances are off by %.1f %%", name, of_text, of_cluster, 100 * error)
+    said = "%s: text weighs %.2f, cluster %.2f; held-out chances are off by %.1f %%"
+    log.info(said, name, of_text, of_cluster, 100 * error)
     return made
 
 

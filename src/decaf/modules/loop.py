@@ -119,8 +119,8 @@ def fit(
             speed = len(documents) / max(seconds, 1e-9)
             found = watch.look()
             progressed = (name, epoch + 1, schedule.epochs, loss, speed)
-            held = f", P@1 {found['validation']:.2f}" if found else ""
-            log.info("%s: epoch %d of %d, loss %.6f, %.0f documents a second%s", *progressed, held)
+            held = f", held-out P@1 {found['validation']:.2f}" if found else ""
+            log.info("%s: epoch %d of %d, loss %.5g, %.0f docs/s%s", *progressed, held)
             keeper.note(module=name, epoch=epoch + 1, loss=loss, seconds=round(seconds, 3), **found)
             keeper.keep(name, state, epoch + 1)
     watch.finish(name)
