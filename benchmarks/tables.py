@@ -143,8 +143,9 @@ def recipes() -> str:
             where = device if device != "cpu" else f"{report['machine']['cores']} cores"
             for recipe, of in report["figures"]["recipes"].items():
                 off = of.get("calibration_error", "") if recipe == "contrastive" else ""
+                title = f"{recipe}, tail {of['tail']}" if recipe == "contrastive" else recipe
                 figures = (f"{of[key]:.2f}" for key in RECIPES)
-                rows.append((recipe, where, *figures, f"{of['training_seconds']} s", f"{of['parameters_mb']} MB", off))
+                rows.append((title, where, *figures, f"{of['training_seconds']} s", f"{of['parameters_mb']} MB", off))
             origins.append(origin(report, f"python -m benchmarks.recipes {name}"))
         if (RESULTS / f"paper-{name}.json").exists():
             report = load(f"paper-{name}")

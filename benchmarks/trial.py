@@ -46,6 +46,9 @@ def judged(model: Model, dataset: Dataset, device: str) -> dict[str, Any]:
     return {name: round(value, digits[name]) for name, value in figures.items()} | {
         "beam": model.instances[0].beam,
         "shortlist_recall": round(shortlist_recall(model, dataset), 2),
+        "tail": model.config.blend.tail,
+        "labels": dataset.labels.count,
+        "training_documents": dataset.train.documents.count,
         "parameters_mb": round(model.facts()["bytes"] / 1e6, 1),
     }
 

@@ -161,7 +161,7 @@ class RankerSettings(_Stage):
 class BlendSettings(_Stage):
     """The final score: classifier, label text and cluster together (kind texts, loss softmax)."""
 
-    tail: float = _setting(0.6, "from 0, the most right answers, to 1, the most for rare labels", low=0, high=1)
+    tail: float = _setting(0.5, "from 0, the most right answers, to 1, the most for rare labels", low=0, high=1)
 
 
 @dataclass(frozen=True)
