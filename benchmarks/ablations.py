@@ -2,7 +2,7 @@
 
     python -m benchmarks.ablations DATASET [--device cuda] [--share 0.15] [--only default,pairs] [--seed 0]
 
-A line is the default with one thing changed. The test part is never looked at.
+A line is the default with one thing changed. The test part is never looked at. Lines measured before stay.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from benchmarks.report import parser, write_report
+from benchmarks.report import commit, figures_before, parser, write_report
 from benchmarks.trial import device_name, measure
 from decaf import Dataset, SplitSettings, recipe
 from decaf.features import unit_values, with_features
@@ -143,15 +143,18 @@ def main() -> None:
     arguments = options.parse_args()
     dataset = Dataset.load(arguments.dataset).validation(SplitSettings(validation=arguments.share))
     wanted = arguments.only.split(",") if arguments.only else [*SETTINGS, *TRIED]
-    figures: dict[str, Any] = {"dataset": dataset.name, "device": device_name(arguments.device), "lines": {}}
+    title = f"ablations-{Path(arguments.dataset).name}"
+    lines = figures_before(title).get("lines", {})
+    figures: dict[str, Any] = {"dataset": dataset.name, "device": device_name(arguments.device), "lines": lines}
     for name in wanted:
         change, running = TRIED.get(name, (None, nullcontext))
         config = recipe().with_settings(SETTINGS.get(name, []))
         with running():
             result = measure(change(dataset) if change else dataset, config, arguments.device, arguments.seed)
-        figures["lines"][name] = {key: result[key] for key in SHOWN}
-        print(name, figures["lines"][name], flush=True)
-    write_report(f"ablations-{Path(arguments.dataset).name}", arguments.seed, figures, save=arguments.save)
+        lines[name] = {key: result[key] for key in SHOWN} | {"commit": commit()}
+        print(name, lines[name], flush=True)
+    figures["lines"] = {name: lines[name] for name in (*SETTINGS, *TRIED) if name in lines}
+    write_report(title, arguments.seed, figures, save=arguments.save)
 
 
 if __name__ == "__main__":
