@@ -139,8 +139,7 @@ def recipes() -> str:
         origins = []
         for file in sorted(RESULTS.glob(f"recipes-{name}-*.json")):
             report = load(file.stem)
-            device = report["figures"]["device"]
-            where = device if device != "cpu" else f"{report['machine']['cores']} cores"
+            where = _where(report)
             for recipe, of in report["figures"]["recipes"].items():
                 off = of.get("calibration_error", "") if recipe == "contrastive" else ""
                 title = f"{recipe}, tail {of['tail']}" if recipe == "contrastive" else recipe
@@ -167,6 +166,11 @@ def recipes() -> str:
     return "\n\n".join(sections)
 
 
+def _where(report: dict[str, Any]) -> str:
+    device: str = report["figures"]["device"]
+    return device if device != "cpu" else f"{report['machine']['cores']} cores"
+
+
 def ablations() -> str:
     """What each part of the default recipe is worth."""
     sections = []
@@ -179,8 +183,9 @@ def ablations() -> str:
         ]
         sections += [
             "## Ablations of the default recipe",
-            f"{figures['dataset']}, on documents held out of its training part, which costs labels their rarest "
-            f"documents; on one {figures['device']}. Each line is the default with one thing changed.",
+            f"{figures['dataset']}, on documents held out of its training part, which costs rare labels documents; on "
+            f"{_where(report)}, one seed. Each line is the default with one thing changed; differences of a few tenths "
+            "are noise. The last ones were tried and are not part of the recipe.",
             origin(report, f"python -m benchmarks.ablations {figures['dataset']}"),
             table(("line", "P@1", "P@5", "PSP@1", "PSP@5", "training"), rows),
         ]
