@@ -13,10 +13,10 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 from torch import Tensor
 
-from decaf.modules.judge import Judge
+from decaf.modules.judge import Judge, held_parts
 from decaf.modules.loop import Keeper
 from decaf.modules.problem import Held
-from decaf.networks import Blend, Instance, Parts, Rows, blended
+from decaf.networks import Blend, Instance, Parts, blended
 
 __all__ = ["fit_chances", "learn_blend", "reliability"]
 
@@ -26,7 +26,6 @@ _TAILS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _OF_TEXT = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0)
 _OF_CLUSTER = (0.0, 0.1, 0.25, 0.5)
 _NOISE = 0.2  # points between two choices that say nothing
-_DOCUMENTS = 256  # scored at a time
 _TOP = 20  # labels of a document that chances are fitted on
 
 
@@ -38,7 +37,7 @@ def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, ta
     """
     assert instance.blend is not None  # noqa: S101 - the caller has one to improve
     judge = Judge(held, instance.ranker.weights.device)
-    parts = _parts(held, instance)
+    parts = held_parts(held, instance)
     choices = list(itertools.product(_OF_TEXT if instance.blend.texts is not None else (0.0,), _OF_CLUSTER))
     worth = np.array([judge.precision(blended(parts, *choice, 0.0), parts.labels) for choice in choices])
     # Which of those that are as good as the best comes out on top is chance: their mean is a safer choice.
@@ -88,15 +87,6 @@ def reliability(
         for bin_ in range(bins)
         if (at == bin_).any()
     ]
-
-
-@torch.no_grad()
-def _parts(held: Held, instance: Instance) -> Parts:
-    found = []
-    for start in range(0, held.documents.shape[0], _DOCUMENTS):
-        rows = Rows.of(held.documents[start : start + _DOCUMENTS], instance.ranker.weights.device)
-        found.append(instance.parts(rows.columns, rows.starts, rows.values))
-    return Parts(*(torch.cat(columns) for columns in zip(*found, strict=True)))
 
 
 def _examples(

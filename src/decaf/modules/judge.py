@@ -8,8 +8,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from decaf.modules.problem import Held
+from decaf.networks import Instance, Parts, Rows
 
-__all__ = ["Judge"]
+__all__ = ["DOCUMENTS", "Judge", "held_parts"]
+
+DOCUMENTS = 256  # held-out documents that are scored at a time
+
+
+@torch.no_grad()
+def held_parts(held: Held, instance: Instance) -> Parts:
+    """What the scores of the held-out documents' shortlisted labels are made of."""
+    parts = Rows.in_parts(held.documents, DOCUMENTS, instance.ranker.weights.device)
+    found = [instance.parts(rows.columns, rows.starts, rows.values) for rows in parts]
+    return Parts(*(torch.cat(columns) for columns in zip(*found, strict=True)))
 
 
 class Judge:

@@ -138,9 +138,8 @@ class _Watch:
         if task.watched:
             self._names = dict(task.network.state_dict())
             self.state = {f"best.{name}": tensor.clone() for name, tensor in self._names.items()}
-            self.state["best"] = torch.zeros(
-                3, dtype=torch.float64
-            )  # the best figure, the last, and how often in a row it was far below
+            # The best figure, the last, and how often in a row it was far below.
+            self.state["best"] = torch.zeros(3, dtype=torch.float64)
 
     @property
     def over(self) -> bool:

@@ -8,7 +8,7 @@ from torch.nn.functional import normalize, softplus
 
 from decaf.config import Config
 from decaf.modules.batches import Batch
-from decaf.modules.judge import Judge
+from decaf.modules.judge import Judge, held_parts
 from decaf.modules.loop import Keeper, RowAdam, Schedule, Task, adam, fit, seeded
 from decaf.modules.problem import Held, Problem
 from decaf.modules.shortlister import Shortlist
@@ -19,7 +19,6 @@ __all__ = ["ChoiceTask", "RankTask", "learn_ranker"]
 
 _TEMPERATURE = 40.0  # at the start; text and refinement vectors of unit length weigh a half each
 _FIRST = 16  # clusters of a shortlist that hard negatives come from
-_DOCUMENTS = 256  # judged at a time
 
 
 def learn_ranker(
@@ -101,25 +100,18 @@ class ChoiceTask(SoftmaxTask):
 
 
 class _HeldLists:
-    """The shortlists of held-out documents."""
+    """The held-out documents on their shortlists."""
 
     def __init__(self, problem: Problem, held: Held, shortlist: Shortlist) -> None:
-        self._documents, self._beam = held.documents, shortlist.clusters.shape[1]
-        self._shortlist = shortlist
+        self._held, self._shortlister, self._beam = held, shortlist.shortlister, shortlist.clusters.shape[1]
         self._blend = first_blend(problem.rarity(shortlist.table.device), shortlist.texts)
         self._judge = Judge(held, shortlist.table.device)
 
-    @torch.no_grad()
     def precision(self, ranker: Ranker) -> float:
         """P@1 with these classifiers, in percent."""
-        labels, scores = [], []
-        instance = Instance(self._shortlist.shortlister, ranker, self._beam, self._blend)
-        for start in range(0, self._documents.shape[0], _DOCUMENTS):
-            rows = Rows.of(self._documents[start : start + _DOCUMENTS], ranker.weights.device)
-            parts = instance.parts(rows.columns, rows.starts, rows.values)
-            labels.append(parts.labels)
-            scores.append(instance.chances(parts, 0.0))
-        return self._judge.precision(torch.cat(scores), torch.cat(labels))
+        instance = Instance(self._shortlister, ranker, self._beam, self._blend)
+        parts = held_parts(self._held, instance)
+        return self._judge.precision(instance.chances(parts, 0.0), parts.labels)
 
 
 class RankTask(Task):

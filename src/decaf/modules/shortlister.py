@@ -173,11 +173,8 @@ def _neighbours(problem: Problem, tokens: Tokens, *, searched: bool) -> _Learned
 @torch.no_grad()
 def _encoded(encoder: FrozenEncoder, documents: sparse.csr_array) -> Tensor:
     """Vectors of documents."""
-    found = []
-    for start in range(0, documents.shape[0], _DOCUMENTS):
-        rows = Rows.of(documents[start : start + _DOCUMENTS], encoder.table.device)
-        found.append(encoder(rows.columns, rows.starts, rows.values))
-    return torch.cat(found)
+    parts = Rows.in_parts(documents, _DOCUMENTS, encoder.table.device)
+    return torch.cat([encoder(rows.columns, rows.starts, rows.values) for rows in parts])
 
 
 def _tree(name: str, problem: Problem, table: Tensor, config: Config, *, seed: int, keeper: Keeper) -> _Learned:
@@ -224,14 +221,11 @@ def _fit(
     fit(name, task, documents, positives, schedule, seed=seed, keeper=keeper)
 
 
+@torch.no_grad()
 def retrieve(shortlister: Shortlister, documents: sparse.csr_array, beam: int) -> Tensor:
     """The clusters that documents look into -> [documents, beam], best first."""
-    found = []
-    with torch.no_grad():
-        for start in range(0, documents.shape[0], _DOCUMENTS):
-            rows = Rows.of(documents[start : start + _DOCUMENTS], shortlister.weights.device)
-            found.append(shortlister.top(rows.columns, rows.starts, rows.values, beam)[0].int())
-    return torch.cat(found)
+    parts = Rows.in_parts(documents, _DOCUMENTS, shortlister.weights.device)
+    return torch.cat([shortlister.top(rows.columns, rows.starts, rows.values, beam)[0].int() for rows in parts])
 
 
 def _reach(

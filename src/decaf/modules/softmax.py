@@ -99,7 +99,7 @@ class SoftmaxTask(Task):
 
 
 class _Contest(torch.autograd.Function):
-    """Scores of true pairs, and log-sum-exps of the negatives: as autograd would have it, in a third of its passes."""
+    """Scores of true pairs, and log-sum-exps of the negatives: as autograd would have it, in fewer passes."""
 
     @staticmethod
     def forward(

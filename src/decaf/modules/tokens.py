@@ -15,7 +15,7 @@ from torch.nn.functional import normalize, softplus
 from decaf.clusters import balanced_clusters
 from decaf.config import Config
 from decaf.modules.batches import Batch
-from decaf.modules.judge import Judge
+from decaf.modules.judge import DOCUMENTS, Judge
 from decaf.modules.loop import Keeper, Schedule, fit, seeded
 from decaf.modules.meta import MetaTask
 from decaf.modules.problem import MetaLabels, Problem, label_sums
@@ -27,7 +27,6 @@ __all__ = ["TextTask", "Tokens", "learn_tokens", "with_label_texts"]
 _TEMPERATURE = 20.0  # at the start
 _RELATED = 0.1  # share of a label's company that another must be to be related
 _ALIKE = 4  # bits: labels that are hard to tell apart come together by 16 or more
-_DOCUMENTS = 256  # judged at a time
 _LISTED = 50  # labels of a held-out document that are looked at
 
 
@@ -199,8 +198,7 @@ class TextTask(SoftmaxTask):
         assert self._judge is not None  # noqa: S101
         classifiers, _ = self.network.classifiers()
         found = []
-        for start in range(0, self._held.documents.shape[0], _DOCUMENTS):
-            rows = Rows.of(self._held.documents[start : start + _DOCUMENTS], self._device)
+        for rows in Rows.in_parts(self._held.documents, DOCUMENTS, self._device):
             scores = self.network.vectors(rows.columns, rows.starts, rows.values) @ classifiers.T
             found.append(scores.topk(min(_LISTED, len(classifiers)), dim=1))
         scores, labels = torch.cat([best.values for best in found]), torch.cat([best.indices for best in found])

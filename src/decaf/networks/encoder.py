@@ -27,7 +27,7 @@ def token_table(tokens: int, dim: int, generator: torch.Generator) -> nn.Paramet
 
 
 class Dropout(nn.Dropout):
-    """Torch's dropout; on the CPU from random numbers that take a quarter of the time to draw."""
+    """Torch's dropout; on the CPU from random numbers that are quicker to draw."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Drop a share of the values while training, and scale up the others."""

@@ -61,7 +61,10 @@ class Shortlister:
 
     def top(self, tokens: Tensor, starts: Tensor, weights: Tensor, beam: int) -> tuple[Tensor, Tensor]:
         """The best clusters and their scores, or those of the paths to them -> [documents, at most beam] each."""
-        vectors = self.encoder(tokens, starts, weights)
+        return self.nearest(self.encoder(tokens, starts, weights), beam)
+
+    def nearest(self, vectors: Tensor, beam: int) -> tuple[Tensor, Tensor]:
+        """The same for document vectors."""
         if self.above:
             return self._descend(vectors, beam)
         if self.searched:
@@ -181,7 +184,8 @@ class Instance:
 
     def parts(self, tokens: Tensor, starts: Tensor, weights: Tensor) -> Parts:
         """What the scores of the shortlisted labels are made of."""
-        clusters, of_cluster = self.shortlister.top(tokens, starts, weights, self.beam)
+        vectors = self.shortlister.encoder(tokens, starts, weights)
+        clusters, of_cluster = self.shortlister.nearest(vectors, self.beam)
         listed = self.shortlister.members[clusters]  # [documents, beam, width]
         listed = listed.masked_fill((of_cluster <= NOBODY)[:, :, None], -1)
         of_cluster = of_cluster[:, :, None].expand(listed.shape).flatten(1)
@@ -191,7 +195,7 @@ class Instance:
         if self.blend is not None:
             rarity = self.blend.rarity[labels.clamp(min=0)]
             if self.blend.texts is not None:
-                text = products(self.shortlister.encoder(tokens, starts, weights), self.blend.texts, labels)
+                text = products(vectors, self.blend.texts, labels)
         return Parts(labels, classifier, text, of_cluster, rarity)
 
     def chances(self, parts: Parts, tail: float) -> Tensor:
@@ -218,7 +222,7 @@ class Instance:
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Instance:
         """The instance made of these arrays."""
-        shortlister, ranker = (Shortlister.of(_within("shortlister.", tensors)), Ranker.of(_within("ranker.", tensors)))
+        shortlister, ranker = Shortlister.of(_within("shortlister.", tensors)), Ranker.of(_within("ranker.", tensors))
         blend = Blend.of(_within("blend.", tensors)) if "blend.tails" in tensors else None
         return cls(shortlister, ranker, int(tensors["beam"][0]), blend)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,11 @@ class Rows:
             torch.as_tensor(matrix.indices.astype(np.int64)).to(device),
             torch.as_tensor(matrix.data.astype(np.float32)).to(device),
         )
+
+    @classmethod
+    def in_parts(cls, matrix: sparse.csr_array, size: int, device: torch.device) -> Iterator[Rows]:
+        """The rows of a matrix, so many at a time."""
+        return (cls.of(matrix[start : start + size], device) for start in range(0, matrix.shape[0], size))
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
