@@ -51,10 +51,13 @@ def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, ta
 
     rarity, texts = instance.blend.rarity, instance.blend.texts
     made = Blend(tensor(_TAILS), tensor(weights), tensor(chances), rarity, texts)
-    error = _error(judge, parts, *made.at(tail))
+    final, _ = made.at(tail)
+    scores, error = blended(parts, *final), _error(judge, parts, *made.at(tail))
+    figures = judge.precision(scores, parts.labels), judge.rare_precision(scores, parts.labels)
     keeper.note(module=name, text_weight=of_text, cluster_weight=of_cluster, calibration_error=error)
-    said = "%s: text weighs %.2f, cluster %.2f; held-out chances are off by %.1f %%"
-    log.info(said, name, of_text, of_cluster, 100 * error)
+    keeper.note(module=name, tail=tail, **dict(zip(("P@1", "PSP@1"), figures, strict=True)))
+    log.info("%s: text weighs %.2f, cluster %.2f; chances are off by %.1f %%", name, of_text, of_cluster, 100 * error)
+    log.info("%s: held-out P@1 %.2f, PSP@1 %.2f at tail %g", name, *figures, tail)
     return made
 
 

@@ -66,8 +66,8 @@ class Task(ABC):
         return False
 
     def figure(self) -> float:
-        """How well held-out documents fare after an epoch: P@1 in percent."""
-        raise NotImplementedError
+        """How well held-out documents fare after an epoch, P@1 in percent; asked of watched tasks alone."""
+        raise NotImplementedError(f"{type(self).__name__} is watched and must say how its held-out documents fare")
 
 
 class Keeper(Protocol):
