@@ -1,6 +1,6 @@
 """What each part of the default recipe is worth, on documents held out of a dataset's training part.
 
-    python -m benchmarks.ablations DATASET [--device cuda] [--share 0.15] [--only default,pairs] [--seed 0]
+    python -m benchmarks.ablations DATASET [--device cuda] [--share 0.15] [--only "default;tail 0"] [--seed 0]
 
 A line is the default with one thing changed. The test part is never looked at. Lines measured before stay.
 """
@@ -8,8 +8,8 @@ A line is the default with one thing changed. The test part is never looked at. 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,15 @@ from scipy import sparse
 from torch import Tensor
 
 from benchmarks.report import commit, figures_before, parser, write_report
-from benchmarks.trial import device_name, measure
-from decaf import Dataset, SplitSettings, recipe
+from benchmarks.trial import device_name, judged, measure, test_features, trained
+from decaf import Dataset, Model, SplitSettings, recipe
 from decaf.features import unit_values, with_features
+from decaf.metrics import evaluate
 from decaf.modules import ranker
 from decaf.modules.batches import Batch
 from decaf.modules.problem import Problem
+from decaf.networks import Ranker, Rows
+from decaf.predictions import Predictions
 
 SHOWN = ("P@1", "P@5", "PSP@1", "PSP@5", "training_seconds", "parameters_mb")
 
@@ -35,12 +38,14 @@ SETTINGS: dict[str, list[str]] = {
     "whole words too": ["features.words=true"],
     "module I: no label texts as documents": ["tokens.own_texts=false"],
     "module I: no related labels": ["tokens.related=false"],
+    "module I: no pairs turned round": ["tokens.turned=false"],
     "module I: no hard negatives": ["tokens.refresh=0"],
     "module IV: negatives sampled": ["ranker.negatives=4096"],
     "module IV: sampled, none hard": ["ranker.negatives=4096", "ranker.hard=0"],
     "logistic loss": ["model.loss=logistic"],
     "no refinement vectors": ["model.refinement=false"],
     "no label text in classifiers": ["model.text=false"],
+    "blend: no words": ["blend.words=false"],
     "tail 0": ["blend.tail=0"],
     "tail 1": ["blend.tail=1"],
     "D = 512": ["model.dim=512"],
@@ -125,12 +130,73 @@ def averaged() -> Iterator[None]:
         task.__init__, task.order = begin, order
 
 
-# What is tried in other ways than by a setting: a dataset changed, or code while it runs.
-TRIED: dict[str, tuple[Callable[[Dataset], Dataset] | None, Callable[[], AbstractContextManager[None]]]] = {
-    "label graph in the label text": (with_graph, nullcontext),
-    "loss weighted by propensity": (None, weighted_by_propensity),
-    "weights averaged": (None, averaged),
-}
+@contextmanager
+def distilled(teachers: Sequence[Ranker]) -> Iterator[None]:
+    """Module IV also learns what others that were trained before say, together, of its documents."""
+    task: Any = ranker.ChoiceTask
+    plain = task.loss
+
+    def loss(self: Any, batch: Batch) -> Tensor:  # noqa: ANN401
+        documents = (batch.tokens, batch.starts, batch.weights)
+        with torch.no_grad():
+            said = [torch.addmm(one.bias, one.encoder(*documents), one.weights.T).softmax(dim=1) for one in teachers]
+            chances = torch.stack(said).mean(dim=0)
+        apart = -(chances * self.network(*documents).log_softmax(dim=1)).sum(dim=1)
+        found: Tensor = plain(self, batch) + (apart * batch.there).sum() / batch.count
+        return found
+
+    task.loss = loss
+    try:
+        yield
+    finally:
+        task.loss = plain
+
+
+def two_heads(model: Model, dataset: Dataset, device: str) -> dict[str, float]:
+    """The shortlists and the blend of the first instance, the mean of both instances' classifiers."""
+    first, second = (instance.to(torch.device(device)) for instance in model.instances)
+    ids, scores = [], []
+    top = 20 + int(np.bincount(dataset.test.filters[:, 0], minlength=1).max())
+    with torch.inference_mode():
+        for rows in Rows.in_parts(test_features(model, dataset), 256, torch.device(device)):
+            documents = (rows.columns, rows.starts, rows.values)
+            parts = first.parts(*documents)
+            other = second.ranker.scores(second.ranker.encoder(*documents), parts.labels)
+            parts = parts._replace(classifier=(parts.classifier + other) / 2)
+            chances = first.chances(parts, model.config.blend.tail).masked_fill(parts.labels < 0, -torch.inf)
+            best = chances.topk(min(top, chances.shape[1]), dim=1)
+            labels = parts.labels.gather(1, best.indices).cpu().numpy()
+            ids.append(np.where(labels >= 0, model.kept[labels.clip(min=0)], -1))
+            scores.append(best.values.cpu().numpy())
+    found = Predictions(np.concatenate(ids), np.concatenate(scores))
+    return evaluate(found, dataset.test.truth, dataset.inverse_propensity, dataset.test.filters)
+
+
+def _line(name: str, dataset: Dataset, device: str, seed: int) -> dict[str, Any]:
+    """One line of the table."""
+    config = recipe().with_settings(SETTINGS.get(name, []))
+    if name == "two heads, one shortlister":
+        model, seconds = trained(dataset, config.with_settings(["ensemble.instances=2"]), device, seed)
+        figures = {key: round(value, 2) for key, value in two_heads(model, dataset, device).items()}
+        return judged(model, dataset, device) | figures | {"training_seconds": round(seconds, 1)}
+    if name == "three instances distilled into one":
+        teachers, seconds = trained(dataset, config.with_settings(["ensemble.instances=3"]), device, seed)
+        with distilled([instance.ranker for instance in teachers.instances]):
+            result = measure(dataset, config, device, seed)
+        return result | {"training_seconds": round(seconds + result["training_seconds"], 1)}
+    running = {"loss weighted by propensity": weighted_by_propensity, "weights averaged": averaged}
+    with running.get(name, nullcontext)():
+        return measure(with_graph(dataset) if name.startswith("label graph") else dataset, config, device, seed)
+
+
+# What is tried in other ways than by a setting.
+TRIED = (
+    "label graph in the label text",
+    "loss weighted by propensity",
+    "weights averaged",
+    "two heads, one shortlister",
+    "three instances distilled into one",
+)
 
 
 def main() -> None:
@@ -139,18 +205,15 @@ def main() -> None:
     options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--share", type=float, default=0.15, help="share of the training documents to judge by")
-    options.add_argument("--only", default="", help="lines, separated by commas; otherwise all")
+    options.add_argument("--only", default="", help="lines, separated by semicolons; otherwise all")
     arguments = options.parse_args()
     dataset = Dataset.load(arguments.dataset).validation(SplitSettings(validation=arguments.share))
-    wanted = arguments.only.split(",") if arguments.only else [*SETTINGS, *TRIED]
+    wanted = arguments.only.split(";") if arguments.only else [*SETTINGS, *TRIED]
     title = f"ablations-{Path(arguments.dataset).name}"
     lines = figures_before(title).get("lines", {})
     figures: dict[str, Any] = {"dataset": dataset.name, "device": device_name(arguments.device), "lines": lines}
     for name in wanted:
-        change, running = TRIED.get(name, (None, nullcontext))
-        config = recipe().with_settings(SETTINGS.get(name, []))
-        with running():
-            result = measure(change(dataset) if change else dataset, config, arguments.device, arguments.seed)
+        result = _line(name, dataset, arguments.device, arguments.seed)
         lines[name] = {key: result[key] for key in SHOWN} | {"commit": commit()}
         print(name, lines[name], flush=True)
     figures["lines"] = {name: lines[name] for name in (*SETTINGS, *TRIED) if name in lines}

@@ -228,8 +228,8 @@ def test_recipes_are_whole_settings_and_their_names_are_checked() -> None:
         ("blend.tail=1.1", "'blend.tail' must be at most 1, not 1.1"),
         ("blend.tail=-0.1", "'blend.tail' must be at least 0, not -0.1"),
         (
-            "tokens.learned=false",
-            "unknown setting of 'tokens' 'learned'; there are: kind, epochs, batch, rate, dropout",
+            "tokens.gamma=false",
+            "unknown setting of 'tokens' 'gamma'; there are: kind, epochs, batch, rate, dropout",
         ),
     ],
 )

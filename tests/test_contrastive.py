@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from decaf.config import RECIPES, recipe
 from decaf.modules import checkpoints, loop
 from decaf.modules.checkpoints import Checkpoint
 from decaf.modules.problem import Problem
+from decaf.modules.words import label_words
 from decaf.networks import Rows
 from decaf.scoring.exact import ExactScorer
 from decaf.training import _with_sizes
@@ -115,6 +117,7 @@ def test_it_is_the_default_recipe() -> None:
     default = recipe()
     assert default.features.pairs
     assert (default.tokens.kind, default.model.loss, default.ensemble.instances) == ("texts", "softmax", 1)
+    assert (default.tokens.turned, default.blend.words, default.blend.tail) == (True, True, 0.3)
     assert default.with_settings(["features.pairs=false"]) == Config()
 
 
@@ -176,6 +179,7 @@ def test_a_sample_of_negatives_teaches_as_well_as_all(dataset: Dataset, model: M
     [
         ["tokens.own_texts=false"],
         ["tokens.related=false"],
+        ["tokens.turned=false"],
         ["tokens.refresh=0"],
         ["ranker.hard=0", "ranker.negatives=6"],
         ["ranker.from_text=false"],
@@ -194,6 +198,7 @@ def test_a_sample_of_negatives_teaches_as_well_as_all(dataset: Dataset, model: M
         ["ensemble.instances=2"],
         ["tokens.kind=clusters"],
         ["tokens.kind=fixed"],
+        ["blend.words=false"],
         ["features.pairs=false"],
         ["features.words=true"],
         ["tokens.batch=1", "tokens.epochs=1", "ranker.batch=1", "ranker.epochs=2"],
@@ -300,9 +305,47 @@ def test_what_was_chosen_is_noted(dataset: Dataset, tmp_path: Path) -> None:
     assert epochs == [(names[stage], epoch) for stage, last in EPOCHS.items() for epoch in range(1, last + 1)]
     watched = {note["module"] for note in notes if "validation" in note}
     assert watched == {"module I", "module IV"}
-    (blend,) = (note for note in notes if "text_weight" in note)
-    assert blend["module"] == "blend"
+    (blend,) = (note for note in notes if "calibration_error" in note)
+    assert (blend["module"], blend["tail"]) == ("blend", 0.3)
     assert 0 <= blend["calibration_error"] < 0.2
+    (instance,) = Model.load(tmp_path).instances
+    parts = ("text", "cluster", "likeness", "share", "rarity")
+    assert [blend[part] for part in parts] == pytest.approx(instance.blend.at(0.3)[0], abs=1e-4)
+    assert 0 < blend["PSP@1"] <= 100
+    assert 0 < blend["P@1"] <= 100
+
+
+def test_a_model_has_the_words_of_its_labels_unless_it_is_to_have_none(dataset: Dataset, model: Model) -> None:
+    whole = with_features(dataset, model.config.features, model.features)
+    given = (whole.train.documents.need_features(), whole.labels.need_features(), dataset.train.truth)
+    expected = label_words(Problem.of(*given, hold=0.25), CPU)  # of what is trained on alone
+    (instance,) = model.instances
+    assert all(torch.equal(found, wanted) for found, wanted in zip(instance.blend.words, expected, strict=True))
+    assert min(instance.blend.at(0.0)[0]) > 0
+    (without,) = train(dataset, "blend.words=false").instances
+    assert without.blend.words is None
+    assert not any("words" in name for name in without.tensors())
+    assert torch.equal(without.ranker.weights, instance.ranker.weights)
+    assert train(dataset, "split.validation=0").instances[0].blend.words is not None
+    assert train(dataset, "model.loss=logistic").instances[0].blend is None
+
+
+def mutual(items: int) -> Dataset:
+    """Things in a ring, each given the two beside it; and some more that are no documents, each given to one thing."""
+    rng = random.Random(3)
+    names = [" ".join("".join(rng.choices("bcdfghjklm", k=5)) for _ in range(2)) for _ in range(items + 10)]
+    links = [[(item - 1) % items, (item + 1) % items, items + item % 10] for item in range(items)]
+    return dataset_of(list(zip(names, links, strict=False)), names)
+
+
+@pytest.mark.parametrize(("items", "believed"), [(40, True), (20, False)])
+def test_texts_are_turned_round_where_links_go_both_ways(items: int, believed: bool) -> None:
+    settings = ["tokens.epochs=1", "shortlister.epochs=0", "ranker.epochs=0", "split.validation=0"]
+    tables = [
+        train(mutual(items), *settings, f"tokens.turned={turned}").instances[0].shortlister.encoder.table
+        for turned in (True, False)
+    ]
+    assert torch.equal(*tables) is not believed
 
 
 @pytest.mark.parametrize("stop_at", [("module I", 3), ("module II", 2), ("module IV", 1), ("module IV", 5)])

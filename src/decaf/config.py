@@ -121,6 +121,7 @@ class TokenSettings(_Stage):
     dropout: float = _setting(0.4, "share of components dropped", low=0, high=0.95)
     own_texts: bool = _setting(True, "a label's text is a document of the label too (kind texts)")
     related: bool = _setting(True, "and of labels that are often given together with it (kind texts)")
+    turned: bool = _setting(True, "and of labels whose texts it was given to, where links go both ways (kind texts)")
     refresh: int = _setting(3, "epochs between searches for labels that are hard to tell apart; 0: none", low=0)
 
 
@@ -159,9 +160,10 @@ class RankerSettings(_Stage):
 
 @dataclass(frozen=True)
 class BlendSettings(_Stage):
-    """The final score: classifier, label text and cluster together (kind texts, loss softmax)."""
+    """The final score: classifier, label text, cluster and words together (kind texts, loss softmax)."""
 
-    tail: float = _setting(0.5, "from 0, the most right answers, to 1, the most for rare labels", low=0, high=1)
+    words: bool = _setting(True, "count how like a document is to the documents of a label, by their tokens")
+    tail: float = _setting(0.3, "from 0, the most right answers, to 1, the most for rare labels", low=0, high=1)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from decaf.networks import Instance
 
 __all__ = ["FORMAT", "Model"]
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,6 +29,7 @@ from decaf.modules.problem import Problem
 from decaf.modules.ranker import learn_ranker
 from decaf.modules.shortlister import Shortlist, learn_shortlister
 from decaf.modules.tokens import Tokens, learn_tokens
+from decaf.modules.words import label_words
 from decaf.networks import Instance, first_blend
 from decaf.plots import plot_run
 
@@ -142,8 +143,10 @@ def _learn_instance(
 
     def rank() -> dict[str, Tensor]:
         ranker = learn_ranker(f"module IV{part}", problem, found, config, seed=seed, keeper=keeper)
-        rarity = problem.rarity(found.table.device)
-        blend = first_blend(rarity, found.texts) if config.model.loss == "softmax" else None
+        device, blend = found.table.device, None
+        if config.model.loss == "softmax":
+            words = label_words(problem, device) if config.blend.words else None
+            blend = first_blend(problem.rarity(device), found.texts, words)
         instance = Instance(found.shortlister, ranker, found.clusters.shape[1], blend)
         if blend is not None and problem.held is not None:
             blend = learn_blend(f"blend{part}", problem.held, instance, keeper, tail=config.blend.tail)
@@ -169,7 +172,7 @@ def _with_sizes(config: Config, problem: Problem, device: torch.device) -> Confi
     return dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, dim=dim),
-        tokens=dataclasses.replace(config.tokens, batch=config.tokens.batch or _batch(texts, 4096 if quick else 2048)),
+        tokens=dataclasses.replace(config.tokens, batch=config.tokens.batch or _batch(texts, 4096)),
         shortlister=dataclasses.replace(
             config.shortlister, clusters=clusters, batch=config.shortlister.batch or _batch(documents, 1024)
         ),

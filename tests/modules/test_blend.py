@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,12 +11,15 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import expit
+from scipy.stats import qmc
 
+from decaf import Predictions, evaluate
+from decaf.modules import blend as blend_module
 from decaf.modules.blend import fit_chances, learn_blend, reliability
 from decaf.modules.checkpoints import Forgetful
 from decaf.modules.judge import Judge
 from decaf.modules.problem import Held
-from decaf.networks import FrozenEncoder, Instance, Parts, Ranker, Rows, Shortlister, blended, first_blend
+from decaf.networks import FrozenEncoder, Instance, Parts, Ranker, Rows, Shortlister, Words, first_blend
 
 from . import truth_of
 
@@ -23,6 +27,8 @@ CPU = torch.device("cpu")
 LABELS, DOCUMENTS = 24, 600
 FREQUENCY = 1 / np.arange(1, LABELS + 1) / (1 / np.arange(1, LABELS + 1)).sum()
 GAIN = 1 + 20 * np.arange(1, LABELS + 1) / LABELS  # inverse propensities
+NAMES = ["text", "cluster", "likeness", "share", "rarity"]
+MOST = [1.5, 0.8, 30.0, 2.0, 4.0]  # that each of them may weigh
 Numbers = NDArray[np.float64]
 
 
@@ -82,18 +88,26 @@ def test_bins_of_equal_width_by_hand() -> None:
     assert reliability(chances[:0], right[:0]) == []
 
 
-def held_out(*, seed: int = 0, spread: float = 0.5, documents: int = DOCUMENTS) -> Held:
+def held_out(*, seed: int = 0, spread: float = 0.5, documents: int = DOCUMENTS, positive: bool = False) -> Held:
     """Documents are noisy pictures of their label; some labels are frequent, most are rare."""
     rng = np.random.default_rng(seed)
     labels = rng.choice(LABELS, size=documents, p=FREQUENCY)
     pictures = np.eye(LABELS)[labels] + spread * rng.standard_normal((documents, LABELS))
+    pictures = np.maximum(pictures, 0) if positive else pictures  # as the tokens of a text weigh
     filters = np.array([[row, (labels[row] + 1) % LABELS] for row in range(0, documents, 3)])
     truth = truth_of([[label] for label in labels.tolist()], LABELS)
     return Held(sparse.csr_array(pictures.astype(np.float32)), truth, filters, GAIN)
 
 
-def instance_of(held: Held, *, classifier: float, text: float | None, cluster: float = 0.0) -> Instance:
-    """Classifier, text and cluster each know the label as well as their number says, and noise besides."""
+def instance_of(
+    held: Held,
+    *,
+    classifier: float,
+    text: float | None = None,
+    cluster: float = 0.0,
+    words: tuple[float, float] | None = None,
+) -> Instance:
+    """Classifier, text, cluster and words each know the label as well as their number says, and noise besides."""
     generator = torch.Generator().manual_seed(3)
 
     def guess(knowledge: float) -> torch.Tensor:
@@ -104,7 +118,17 @@ def instance_of(held: Held, *, classifier: float, text: float | None, cluster: f
     shortlister = Shortlister(encoder, guess(cluster), torch.zeros(LABELS), torch.arange(LABELS)[:, None])
     ranker = Ranker(encoder, guess(classifier), torch.zeros(LABELS))
     rarity = torch.as_tensor(np.log(held.inverse_propensity)).float()
-    return Instance(shortlister, ranker, LABELS, first_blend(rarity, None if text is None else guess(text)))
+    texts = None if text is None else guess(text)
+    known = None if words is None else words_of(*words)
+    return Instance(shortlister, ranker, LABELS, first_blend(rarity, texts, known))
+
+
+def words_of(likeness: float, share: float) -> Words:
+    """Every label has all tokens, its own above the others as much as it is known by it."""
+    noise = torch.Generator().manual_seed(5)
+    weights = likeness * torch.eye(LABELS) + 0.07 * torch.randn(LABELS, LABELS, generator=noise)
+    shares = share * torch.eye(LABELS) + 0.3 * torch.rand(LABELS, LABELS, generator=noise)
+    return Words(torch.arange(LABELS, dtype=torch.int32).repeat(LABELS, 1), weights, shares)
 
 
 def parts_of(instance: Instance, held: Held) -> Parts:
@@ -112,55 +136,126 @@ def parts_of(instance: Instance, held: Held) -> Parts:
     return instance.parts(rows.columns, rows.starts, rows.values)
 
 
-def learned(held: Held, instance: Instance) -> tuple[Instance, Notes]:
+def learned(held: Held, instance: Instance, *, tail: float = 0.0) -> tuple[Instance, Notes]:
     notes = Notes()
-    return replace(instance, blend=learn_blend("blend", held, instance, notes)), notes
+    return replace(instance, blend=learn_blend("blend", held, instance, notes, tail=tail)), notes
 
 
-def text_weight(classifier: float, text: float) -> float:
-    held = held_out()
-    made, _ = learned(held, instance_of(held, classifier=classifier, text=text))
-    return made.blend.at(0.0)[0][0]
+def head(held: Held, instance: Instance) -> dict[str, float]:
+    """What each part weighs at the head."""
+    made, _ = learned(held, instance)
+    return dict(zip(NAMES, made.blend.at(0.0)[0], strict=True))
 
 
 def test_text_weighs_more_the_more_it_knows() -> None:
-    useless, equal, better = text_weight(5.0, 0.0), text_weight(3.0, 3.0), text_weight(0.5, 5.0)
-    assert useless < 0.35
-    assert useless < equal < better
-    assert better >= 2.0
+    held = held_out()
+    useless, equal, better = (
+        head(held, instance_of(held, classifier=classifier, text=text))["text"]
+        for classifier, text in ((5.0, 0.0), (3.0, 3.0), (0.5, 5.0))
+    )
+    assert useless < 0.5
+    assert useless + 0.1 < equal < better - 0.1
+    assert better > 1.1
 
 
 def test_clusters_weigh_more_the_more_they_know() -> None:
     held = held_out()
-    weights = []
-    for cluster in (0.0, 5.0):
-        made, _ = learned(held, instance_of(held, classifier=1.5, text=None, cluster=cluster))
-        weights.append(made.blend.at(0.0)[0][1])
-    assert weights[0] < weights[1]
-    assert weights[1] > 0.3
+    useless, better = (
+        head(held, instance_of(held, classifier=1.5, cluster=cluster))["cluster"] for cluster in (0.0, 5.0)
+    )
+    assert useless < 0.45
+    assert better > 0.55
 
 
-def test_without_texts_they_weigh_nothing() -> None:
-    held = held_out()
-    made, notes = learned(held, instance_of(held, classifier=3.0, text=None))
-    assert made.blend.texts is None
-    assert notes.facts["text_weight"] == 0
-    assert all(made.blend.at(tail)[0][0] == 0 for tail in (0.0, 0.5, 1.0))
+def test_words_weigh_more_the_more_they_know() -> None:
+    held = held_out(positive=True)
+    useless, alike, shared = (
+        head(held, instance_of(held, classifier=1.5, words=words)) for words in ((0.0, 0.0), (0.5, 0.0), (0.0, 1.0))
+    )
+    assert useless["likeness"] < 10
+    assert shared["likeness"] < 10
+    assert alike["likeness"] > 18
+    assert useless["share"] + 0.3 < shared["share"]
 
 
-def test_the_blend_is_as_good_as_its_parts_alone_and_says_what_it_chose() -> None:
-    held = held_out()
-    instance = instance_of(held, classifier=3.0, text=3.0)
-    made, notes = learned(held, instance)
+def test_parts_that_are_not_there_weigh_nothing() -> None:
+    held = held_out(positive=True)
+    for text, words in ((None, None), (3.0, None), (None, (0.5, 0.5)), (3.0, (0.5, 0.5))):
+        made, notes = learned(held, instance_of(held, classifier=3.0, text=text, words=words))
+        assert (made.blend.texts is None, made.blend.words is None) == (text is None, words is None)
+        there = [text is not None, True, words is not None, words is not None, True]
+        for weights in made.blend.weights.tolist():
+            assert all(weight == 0 for weight, known in zip(weights, there, strict=True) if not known)
+        assert all(notes.facts[name] == 0 for name, known in zip(NAMES, there, strict=True) if not known)
+
+
+@pytest.mark.parametrize("tail", [0.0, 0.4, 1.0])
+def test_the_blend_is_better_than_its_parts_alone_and_says_what_it_chose(tail: float) -> None:
+    held = held_out(positive=True)
+    instance = instance_of(held, classifier=3.0, text=3.0, cluster=2.0, words=(0.3, 0.3))
+    made, notes = learned(held, instance, tail=tail)
     judge, parts = Judge(held, CPU), parts_of(instance, held)
-    mixed = judge.precision(made.chances(parts_of(made, held), 0.0), parts.labels)
-    alone = [judge.precision(blended(parts, weight, 0.0, 0.0), parts.labels) for weight in (0.0, 3.0)]
-    assert mixed > max(alone)
-    (of_text, of_cluster, of_rarity), _ = made.blend.at(0.0)
-    assert of_rarity == 0
-    assert (notes.facts["text_weight"], notes.facts["cluster_weight"]) == pytest.approx((of_text, of_cluster))
-    assert notes.facts["module"] == "blend"
+    chances = made.chances(parts_of(made, held), tail)
+    alone = [judge.figures(part, parts.labels) for part in parts[1:]]
+    figures = judge.figures(chances, parts.labels)
+    assert all(more > max(others) for more, *others in zip(figures, *alone, strict=True))
+    weights, _ = made.blend.at(tail)
+    assert set(notes.facts) == {*NAMES, "module", "tail", "calibration_error", "P@1", "PSP@1"}
+    assert (notes.facts["module"], notes.facts["tail"]) == ("blend", tail)
+    assert [notes.facts[name] for name in NAMES] == pytest.approx(weights)
+    assert (notes.facts["P@1"], notes.facts["PSP@1"]) == pytest.approx((figures.p1, figures.psp1))
     assert 0 <= notes.facts["calibration_error"] < 0.03
+
+
+def ruler(held: Held, labels: Numbers, scores: Numbers) -> tuple[float, float]:
+    """P@1 + P@5 and PSP@1 + PSP@5, by the package's own ruler."""
+    order = np.argsort(-scores, axis=1, kind="stable")
+    best = Predictions(np.take_along_axis(labels, order, axis=1), np.take_along_axis(scores, order, axis=1))
+    found = evaluate(best, held.truth, held.inverse_propensity, held.filters)
+    return found["P@1"] + found["P@5"], found["PSP@1"] + found["PSP@5"]
+
+
+def obvious_ends(held: Held, parts: Parts, narrow: int) -> list[Numbers]:
+    """The weights at head and tail: 256 blends rank the labels, the best dozen are averaged, and 128 more around."""
+    labels, classifier, *others = (part.numpy() for part in parts)
+
+    def scored(weights: Sequence[float]) -> Numbers:
+        scores = classifier
+        for part, weight in zip(others, weights, strict=True):
+            scores = scores + weight * part
+        return scores
+
+    listed = np.argsort(-scored([most / 2 for most in MOST]), axis=1)[:, :narrow]
+
+    def best(tried: list[list[float]], end: int) -> Numbers:
+        arrays = ((labels, scored(weights)) for weights in tried)
+        worth = [ruler(held, *(np.take_along_axis(array, listed, axis=1) for array in both))[end] for both in arrays]
+        order = sorted(range(len(tried)), key=lambda at: (-round(worth[at], 6), at))
+        return np.mean([tried[at] for at in order[:12]], axis=0)
+
+    spread = qmc.Sobol(5, scramble=False)
+    everywhere = (spread.random(256) * MOST).tolist()
+    ends = []
+    for end in (0, 1):
+        middle = best(everywhere, end)
+        spread.reset()
+        ends.append(best(np.maximum(middle + (spread.random(128) - 0.5) / 2 * MOST, 0).tolist(), end))
+    return ends
+
+
+@pytest.mark.parametrize("narrow", [100, 4])
+def test_head_and_tail_are_the_mean_of_the_best_dozen_with_a_line_between(
+    monkeypatch: pytest.MonkeyPatch, narrow: int
+) -> None:
+    monkeypatch.setattr(blend_module, "_NARROW", narrow)
+    held = held_out(positive=True, documents=490)
+    instance = instance_of(held, classifier=3.0, text=3.0, cluster=2.0, words=(0.2, 0.3))
+    blend = learned(held, instance)[0].blend
+    first, last = obvious_ends(held, parts_of(instance, held), narrow)
+    assert not np.allclose(first, last)
+    assert blend.tails.tolist() == [0, 0.25, 0.5, 0.75, 1]
+    for tail, weights in zip(blend.tails.tolist(), blend.weights.tolist(), strict=True):
+        assert weights == pytest.approx([(1 - tail) * a + tail * b for a, b in zip(first, last, strict=True)])
 
 
 def informed(held: Held, spread: float) -> Instance:
@@ -177,13 +272,13 @@ def test_more_tail_finds_more_of_the_rare_and_no_tail_the_most(seed: int, spread
     held = held_out(seed=seed, spread=spread, documents=3000)
     made, _ = learned(held, informed(held, spread))
     judge, parts = Judge(held, CPU), parts_of(made, held)
-    chances = [made.chances(parts, tail) for tail in (0.0, 0.2, 0.5, 1.0)]
-    rare = [judge.rare_precision(of, parts.labels) for of in chances]
-    all_alike = [judge.precision(of, parts.labels) for of in chances]
-    assert min(rare) >= rare[0] - 0.2
+    found = [judge.figures(made.chances(parts, tail), parts.labels) for tail in (0.0, 0.2, 0.5, 1.0)]
+    rare, all_alike = [each.psp1 + each.psp5 for each in found], [each.p1 + each.p5 for each in found]
+    assert max(rare) < rare[-1] + 0.2
     assert rare[-1] > rare[0] + 1
-    assert all_alike[0] >= max(all_alike) - 0.2
+    assert max(all_alike) < all_alike[0] + 0.2
     assert all_alike[0] > all_alike[-1] + 1
+    assert made.blend.at(1.0)[0][-1] > made.blend.at(0.0)[0][-1] + 0.5  # rarity counts for more
 
 
 @pytest.mark.parametrize("tail", [0.0, 0.25, 1.0])

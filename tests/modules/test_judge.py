@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decaf import Predictions, evaluate
-from decaf.modules.judge import Judge
+from decaf.modules.judge import Figures, Judge
 from decaf.modules.problem import Held
 
 from . import random_rows, truth_of
@@ -20,20 +20,20 @@ CPU = torch.device("cpu")
 def case(rows: int, labels: int, *, seed: int, filtered: float = 0.1) -> tuple[Held, np.random.Generator]:
     rng = np.random.default_rng(seed)
     truth = truth_of(
-        [rng.choice(labels, size=rng.integers(0, min(4, labels) + 1), replace=False).tolist() for _ in range(rows)],
+        [rng.choice(labels, size=rng.integers(0, min(8, labels) + 1), replace=False).tolist() for _ in range(rows)],
         labels,
     )
     filters = np.argwhere(rng.random((rows, labels)) < filtered).astype(np.int64)
     return Held(random_rows(rows, 3, seed=1), truth, filters, 1 + 9 * rng.random(labels)), rng
 
 
-def figures(held: Held, labels: np.ndarray, scores: np.ndarray) -> tuple[float, float]:
-    """P@1 and PSP@1 by the ruler."""
+def figures(held: Held, labels: np.ndarray, scores: np.ndarray) -> Figures:
+    """P and PSP at 1 and 5 by the ruler."""
     order = np.argsort(-scores, axis=1, kind="stable")
     ids, best = np.take_along_axis(labels, order, axis=1), np.take_along_axis(scores, order, axis=1)
     predictions = Predictions(ids, np.where(ids < 0, -np.inf, best).astype(np.float32))
     found = evaluate(predictions, held.truth, held.inverse_propensity, held.filters)
-    return found["P@1"], found["PSP@1"]
+    return Figures(found["P@1"], found["P@5"], found["PSP@1"], found["PSP@5"])
 
 
 @settings(max_examples=80, deadline=None, derandomize=True, database=None)
@@ -54,8 +54,18 @@ def test_figures_are_those_of_the_ruler(rows: int, labels: int, seed: int, filte
     # Places without a label come last for the ruler, whatever their score.
     expected = figures(held, listed, np.where(listed < 0, -100 + scores, scores))
     judge, tensors = Judge(held, CPU), (torch.as_tensor(scores).float(), torch.as_tensor(listed))
-    assert judge.precision(*tensors) == pytest.approx(expected[0], abs=1e-4)
-    assert judge.rare_precision(*tensors) == pytest.approx(expected[1], abs=1e-4)
+    assert judge.precision(*tensors) == pytest.approx(expected.p1, abs=1e-4)
+    assert judge.figures(*tensors) == pytest.approx(expected, abs=1e-4)
+
+
+def test_figures_by_hand_with_fewer_than_five_labels_listed() -> None:
+    gains = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
+    held = Held(random_rows(2, 3, seed=1), truth_of([[0, 2], [1, 2, 3, 4, 5, 6]], 7), np.array([[1, 6]]), gains)
+    # Nothing and label 6, which counts for nothing, are passed over, however high their scores.
+    listed, scores = torch.tensor([[0, -1, 5], [6, 4, 2]]), torch.tensor([[1.0, 9.0, 0.5], [3.0, 2.0, 1.0]])
+    found = Judge(held, CPU).figures(scores, listed)
+    first, second = 1 + 4, 32 + 16 + 8 + 4 + 2  # the most that five labels could gain
+    assert found == pytest.approx((100, 100 * 3 / 10, 100 * 17 / (4 + 32), 100 * 21 / (first + second)), abs=1e-4)
 
 
 def test_right_and_ignored_labels_are_told_one_by_one() -> None:
@@ -80,4 +90,4 @@ def test_nothing_right_at_all_is_no_precision() -> None:
     judge = Judge(held, CPU)
     scores, listed = torch.zeros(3, 2), torch.arange(2).repeat(3, 1)
     assert judge.precision(scores, listed) == 0
-    assert judge.rare_precision(scores, listed) == 0
+    assert judge.figures(scores, listed) == (0, 0, 0, 0)

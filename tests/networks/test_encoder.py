@@ -9,8 +9,9 @@ import pytest
 import torch
 from modules import random_rows
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
-from decaf.networks import Block, DocumentEncoder, FixedBags, FrozenEncoder, token_table
+from decaf.networks import Block, DocumentEncoder, FixedBags, FrozenEncoder, Rows, token_table
 from decaf.networks.encoder import Dropout
 
 CPU = torch.device("cpu")
@@ -192,17 +193,22 @@ def test_a_frozen_encoder_comes_back_from_its_arrays(unit: bool) -> None:
 
 
 @pytest.mark.parametrize("room", [None, 100])  # as many entries as needed, and one shape for all, as on a GPU
-def test_some_fixed_bags_are_those_rows_of_all(monkeypatch: pytest.MonkeyPatch, room: int | None) -> None:
+def test_bags_beside_documents_are_those_of_both_alone(monkeypatch: pytest.MonkeyPatch, room: int | None) -> None:
     bags = FixedBags(random_rows(6, 9, seed=2, least=0), CPU)
     monkeypatch.setattr(bags, "_room", lambda count: room)
+    documents = Rows.of(random_rows(4, 9, seed=3, least=0), CPU)
     table = torch.randn(9, 4).requires_grad_()
     again = table.detach().clone().requires_grad_()
     rows = torch.tensor([4, 0, 6, 4, 6, 3])  # the number behind the last is an empty text
-    pull = torch.randn(6, 4)
-    (bags.some(rows, table) * pull).sum().backward()
-    everything = torch.cat([bags(again), torch.zeros(1, 4)])
-    (everything[rows] * pull).sum().backward()
-    assert torch.allclose(bags.some(rows, table), everything[rows], atol=1e-6)
+    pull, pull_too = torch.randn(4, 4), torch.randn(6, 4)
+    arguments = (documents.columns, documents.starts, documents.values)
+    of_documents, of_texts = bags.beside(*arguments, rows, table)
+    ((of_documents * pull).sum() + (of_texts * pull_too).sum()).backward()
+    everything = torch.cat([bags(again), torch.zeros(1, 4)])[rows]
+    alone = embedding_bag(documents.columns, again, documents.starts, mode="sum", per_sample_weights=documents.values)
+    ((alone * pull).sum() + (everything * pull_too).sum()).backward()
+    assert torch.allclose(of_documents, alone, atol=1e-6)
+    assert torch.allclose(of_texts, everything, atol=1e-6)
     assert torch.allclose(table.grad, again.grad, atol=1e-6)
 
 

@@ -1,8 +1,7 @@
-"""The blend: how much label text and cluster weigh beside the classifier, and what chance a score is."""
+"""The blend: how much the other parts weigh beside the classifier, from head to tail, and what chance a score is."""
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Sequence
 
@@ -11,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit
+from scipy.stats import qmc
 from torch import Tensor
 
 from decaf.modules.judge import Judge, held_parts
@@ -22,43 +22,78 @@ __all__ = ["fit_chances", "learn_blend", "reliability"]
 
 log = logging.getLogger(__name__)
 
+_PARTS = ("text", "cluster", "likeness", "share", "rarity")
 _TAILS = (0.0, 0.25, 0.5, 0.75, 1.0)
-_OF_TEXT = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0)
-_OF_CLUSTER = (0.0, 0.1, 0.25, 0.5)
-_NOISE = 0.2  # points between two choices that say nothing
+_MOST = (1.5, 0.8, 30.0, 2.0, 4.0)  # that they may weigh
+_TRIED = 8  # bits: blends that are tried; half as many again around the best
+_BEST = 12  # of them that are averaged
+_HEAD, _TAIL = slice(0, 2), slice(2, 4)  # of the figures: P and PSP
+_NARROW = 100  # labels of a document that are looked at
 _TOP = 20  # labels of a document that chances are fitted on
 
 
 def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, tail: float = 0.0) -> Blend:
-    """Choose how much text and cluster weigh on the held-out documents, and fit chances from head to tail.
+    """Choose how much each part weighs on the held-out documents, and fit chances, from head to tail.
 
-    Towards the tail a label's rarity counts: ranked by chance times inverse propensity, which the tail's end comes to,
-    the expected gain of rare labels is largest.
+    At the head a blend is worth P@1 + P@5, at the tail PSP@1 + PSP@5; between them its weights go in a line.
     """
     assert instance.blend is not None  # noqa: S101 - the caller has one to improve
     judge = Judge(held, instance.ranker.weights.device)
     parts = held_parts(held, instance)
-    choices = list(itertools.product(_OF_TEXT if instance.blend.texts is not None else (0.0,), _OF_CLUSTER))
-    worth = np.array([judge.precision(blended(parts, *choice, 0.0), parts.labels) for choice in choices])
-    # Which of those that are as good as the best comes out on top is chance: their mean is a safer choice.
-    of_text, of_cluster = (float(value) for value in np.array(choices)[worth >= worth.max() - _NOISE].mean(axis=0))
-    chances = [fit_chances(*_examples(judge, parts, (of_text, of_cluster, 0.0)))]
-    weights = [(of_text, of_cluster, at / chances[0][0]) for at in _TAILS]
-    chances += [fit_chances(*_examples(judge, parts, weighed)) for weighed in weights[1:]]
+    texts, words = instance.blend.texts, instance.blend.words
+    most = np.array(_MOST) * (texts is not None, 1, words is not None, words is not None, 1)
+    narrow = _narrowed(parts, (most / 2).tolist())
+    tried = _points(_TRIED, most)
+    figures = _figures(judge, narrow, tried)
+    head, tail_end = (_closer(judge, narrow, _best(tried, figures, end), most, end) for end in (_HEAD, _TAIL))
+    weights = [((1 - at) * head + at * tail_end).tolist() for at in _TAILS]
+    chances = [fit_chances(*_examples(judge, parts, weighed)) for weighed in weights]
 
     def tensor(values: Sequence[float] | Sequence[Sequence[float]]) -> Tensor:
         return torch.tensor(values, dtype=torch.float32, device=judge.device)
 
-    rarity, texts = instance.blend.rarity, instance.blend.texts
-    made = Blend(tensor(_TAILS), tensor(weights), tensor(chances), rarity, texts)
-    final, _ = made.at(tail)
-    scores, error = blended(parts, *final), _error(judge, parts, *made.at(tail))
-    figures = judge.precision(scores, parts.labels), judge.rare_precision(scores, parts.labels)
-    keeper.note(module=name, text_weight=of_text, cluster_weight=of_cluster, calibration_error=error)
-    keeper.note(module=name, tail=tail, **dict(zip(("P@1", "PSP@1"), figures, strict=True)))
-    log.info("%s: text weighs %.2f, cluster %.2f; chances are off by %.1f %%", name, of_text, of_cluster, 100 * error)
-    log.info("%s: held-out P@1 %.2f, PSP@1 %.2f at tail %g", name, *figures, tail)
+    made = Blend(tensor(_TAILS), tensor(weights), tensor(chances), instance.blend.rarity, texts, words)
+    weighed, chance = made.at(tail)
+    error, found = _error(judge, parts, weighed, chance), judge.figures(blended(parts, weighed), parts.labels)
+    chosen = dict(zip(_PARTS, weighed, strict=True))
+    keeper.note(module=name, tail=tail, calibration_error=error, **chosen, **{"P@1": found.p1, "PSP@1": found.psp1})
+    summary = ", ".join(f"{part} {weight:.2f}" for part, weight in chosen.items())
+    log.info("%s: %s; chances are off by %.1f %%", name, summary, 100 * error)
+    log.info("%s: held-out P@1 %.2f, PSP@1 %.2f at tail %g", name, found.p1, found.psp1, tail)
     return made
+
+
+def _points(bits: int, most: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weights from 0 to the most, evenly spread -> [2^bits, parts]."""
+    points: NDArray[np.float64] = qmc.Sobol(len(most), scramble=False).random_base2(bits) * most
+    return points
+
+
+def _figures(judge: Judge, parts: Parts, tried: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How documents fare with these weights -> [tried, figures]."""
+    return np.array([judge.figures(blended(parts, weights), parts.labels) for weights in tried.tolist()])
+
+
+def _best(tried: NDArray[np.float64], figures: NDArray[np.float64], end: slice) -> NDArray[np.float64]:
+    """The mean of the best by the figures of one end: which of them comes out on top is chance."""
+    order = np.argsort(-figures[:, end].sum(axis=1), kind="stable")
+    mean: NDArray[np.float64] = tried[order[:_BEST]].mean(axis=0)
+    return mean
+
+
+def _closer(
+    judge: Judge, parts: Parts, weights: NDArray[np.float64], most: NDArray[np.float64], end: slice
+) -> NDArray[np.float64]:
+    """The best once more, among weights around these."""
+    tried = (weights + _points(_TRIED - 1, most) / 2 - most / 4).clip(min=0)
+    return _best(tried, _figures(judge, parts, tried), end)
+
+
+def _narrowed(parts: Parts, weights: Sequence[float]) -> Parts:
+    """The best labels of each document, by these weights."""
+    scores = blended(parts, weights)
+    best = scores.topk(min(_NARROW, scores.shape[1]), dim=1).indices
+    return Parts(*(part.gather(1, best) for part in parts))
 
 
 def fit_chances(
@@ -96,7 +131,7 @@ def _examples(
     judge: Judge, parts: Parts, weights: Sequence[float]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """Scores of the best labels, the log-sum-exp of their documents' scores, and whether they are right."""
-    scores = blended(parts, *weights)
+    scores = blended(parts, weights)
     company = scores.logsumexp(dim=1, keepdim=True)
     best = scores.topk(min(_TOP, scores.shape[1]), dim=1)
     labels = parts.labels.gather(1, best.indices)

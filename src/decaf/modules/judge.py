@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -10,9 +12,19 @@ from torch import Tensor
 from decaf.modules.problem import Held
 from decaf.networks import Instance, Parts, Rows
 
-__all__ = ["DOCUMENTS", "Judge", "held_parts"]
+__all__ = ["DOCUMENTS", "Figures", "Judge", "held_parts"]
 
 DOCUMENTS = 256  # held-out documents that are scored at a time
+_DEEP = 5
+
+
+class Figures(NamedTuple):
+    """How held-out documents fare, in percent."""
+
+    p1: float
+    p5: float
+    psp1: float
+    psp5: float
 
 
 @torch.no_grad()
@@ -34,6 +46,7 @@ class Judge:
         pairs = self._keys(np.stack([truth.row, truth.col], axis=1).astype(np.int64), device)
         self._right = pairs[~torch.isin(pairs, self._ignored)]
         self._gain = torch.as_tensor(held.inverse_propensity).to(device).float()
+        self._attainable = self._best_gains(held.truth.shape[0])
 
     def right(self, labels: Tensor) -> Tensor:
         """Whether labels [documents, listed] are right."""
@@ -48,14 +61,30 @@ class Judge:
         best = scores.masked_fill(self.ignored(labels), -torch.inf).argmax(dim=1, keepdim=True)
         return 100 * float(self.right(labels.gather(1, best)).float().mean())
 
-    def rare_precision(self, scores: Tensor, labels: Tensor) -> float:
-        """PSP@1 in percent of scores [documents, listed] for these labels."""
-        best = labels.gather(1, scores.masked_fill(self.ignored(labels), -torch.inf).argmax(dim=1, keepdim=True))
-        found = (self.right(best) * self._gain[best]).sum()
-        rows, columns = self._right // self._labels, self._right % self._labels
-        attainable = torch.zeros(len(labels), device=labels.device)
-        attainable.scatter_reduce_(0, rows, self._gain[columns], "amax")
-        return 100 * float(found / attainable.sum().clamp(min=1e-9))
+    def figures(self, scores: Tensor, labels: Tensor) -> Figures:
+        """P and PSP at 1 and 5 of scores [documents, listed] for these labels."""
+        scores = scores.masked_fill(self.ignored(labels), -torch.inf)
+        best = labels.gather(1, scores.topk(min(_DEEP, scores.shape[1]), dim=1).indices)
+        hits = self.right(best).float()
+        gains = hits * self._gain[best.clamp(min=0)]
+
+        def share(depth: int) -> float:
+            return 100 * float(gains[:, :depth].sum() / self._attainable[:, :depth].sum().clamp(min=1e-9))
+
+        first, all_five = (100 * float(hits[:, :depth].sum()) / (depth * len(labels)) for depth in (1, _DEEP))
+        return Figures(first, all_five, share(1), share(_DEEP))
+
+    def _best_gains(self, documents: int) -> Tensor:
+        """The largest gains among the right labels of each document -> [documents, 5], 0 where there are fewer."""
+        rows, gains = self._right // self._labels, self._gain[self._right % self._labels]
+        order = gains.argsort(descending=True)
+        order = order[rows[order].argsort(stable=True)]
+        rows, gains = rows[order], gains[order]
+        rank = torch.arange(len(rows), device=self.device) - torch.searchsorted(rows, rows)
+        best = torch.zeros(documents, _DEEP, device=self.device)
+        deep = rank < _DEEP
+        best[rows[deep], rank[deep]] = gains[deep]
+        return best
 
     def _keys(self, pairs: NDArray[np.int64], device: torch.device) -> Tensor:
         return torch.as_tensor(np.unique(pairs[:, 0] * self._labels + pairs[:, 1])).to(device)

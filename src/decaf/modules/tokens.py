@@ -20,6 +20,7 @@ from decaf.modules.loop import Keeper, Schedule, fit, seeded
 from decaf.modules.meta import MetaTask
 from decaf.modules.problem import MetaLabels, Problem, label_sums
 from decaf.modules.softmax import Candidates, SoftmaxTask
+from decaf.modules.turned import turned_pairs
 from decaf.networks import FixedBags, FrozenEncoder, Rows, TextNetwork, token_table
 
 __all__ = ["TextTask", "Tokens", "learn_tokens", "with_label_texts"]
@@ -77,7 +78,7 @@ _Begun = tuple["TextTask | MetaTask", Rows, Rows]  # the task, documents, what i
 def _against_texts(name: str, problem: Problem, table: Tensor, config: Config, seed: int) -> _Begun:
     """Documents and label texts, both ways."""
     settings, device = config.tokens, table.device
-    texts, known = with_label_texts(problem, own=settings.own_texts, related=settings.related)
+    texts, known = with_label_texts(problem, own=settings.own_texts, related=settings.related, turned=settings.turned)
     network = _network(name, table, problem.labels, settings.dropout, seed, temperature=_TEMPERATURE)
     documents, positives = Rows.of(texts, device), Rows.of(known, device)
     return TextTask(network, positives, problem, refresh=settings.refresh), documents, positives
@@ -106,28 +107,43 @@ def _network(
         return TextNetwork(table, bags, dropout, text=True, refinement=None, learn_table=True, temperature=temperature)
 
 
-def with_label_texts(problem: Problem, *, own: bool, related: bool) -> tuple[sparse.csr_array, sparse.csr_array]:
-    """Documents and known pairs, and behind them the labels' texts: each of its label, and of related ones.
+def with_label_texts(
+    problem: Problem, *, own: bool, related: bool, turned: bool = False
+) -> tuple[sparse.csr_array, sparse.csr_array]:
+    """Documents and known pairs, and behind them labels' texts: each of its label and related ones, or turned round.
 
     Labels are related where one makes up a tenth or more of the company that the other has on documents.
     """
-    if not own:
-        return problem.documents, problem.known()
     count = len(problem.kept)
-    true = sparse.csr_array(sparse.eye_array(count, dtype=np.float32))
-    if related:
-        company = sparse.coo_array(problem.truth.T @ problem.truth)
-        others = company.row != company.col
-        row, column, times = company.row[others], company.col[others], company.data[others]
-        share = times / np.bincount(row, weights=times, minlength=count)[row]
-        close = share >= _RELATED
-        ones = np.ones(int(close.sum()), dtype=np.float32)
-        true = sparse.csr_array(true + sparse.csr_array((ones, (row[close], column[close])), shape=(count, count)))
-    filled = np.flatnonzero(np.diff(problem.labels.indptr) > 0)  # labels that have a text
-    documents = sparse.vstack([problem.documents, problem.labels[filled]])
-    known = sparse.csr_array(sparse.vstack([problem.known(), true[filled]]))
-    known.sort_indices()
-    return sparse.csr_array(documents), known
+    documents, known = [problem.documents], [problem.known()]
+    itself = sparse.csr_array(sparse.eye_array(count, dtype=np.float32))
+    if own:
+        filled = np.flatnonzero(np.diff(problem.labels.indptr) > 0)  # labels that have a text
+        true = sparse.csr_array(itself + _related(problem.truth)) if related else itself
+        documents.append(problem.labels[filled])
+        known.append(true[filled])
+    if turned:
+        pairs = turned_pairs(problem)
+        linked = np.flatnonzero(np.diff(pairs.indptr) > 0)
+        documents.append(problem.labels[linked])
+        known.append(sparse.csr_array(pairs - itself)[linked])  # a text that is the label's own says nothing here
+    if len(known) == 1:
+        return problem.documents, known[0]
+    pairs = sparse.csr_array(sparse.vstack(known))
+    pairs.sort_indices()
+    return sparse.csr_array(sparse.vstack(documents)), pairs
+
+
+def _related(truth: sparse.csr_array) -> sparse.csr_array:
+    """Labels that are a tenth or more of the company that each has on documents -> [labels, labels], ones."""
+    count = truth.shape[1]
+    company = sparse.coo_array(truth.T @ truth)
+    others = company.row != company.col
+    row, column, times = company.row[others], company.col[others], company.data[others]
+    share = times / np.bincount(row, weights=times, minlength=count)[row]
+    close = share >= _RELATED
+    ones = np.ones(int(close.sum()), dtype=np.float32)
+    return sparse.csr_array((ones, (row[close], column[close])), shape=(count, count))
 
 
 class TextTask(SoftmaxTask):

@@ -5,6 +5,7 @@ from decaf.networks.encoder import Block, DocumentEncoder, FixedBags, FrozenEnco
 from decaf.networks.instance import Blend, Instance, Level, Parts, Ranker, Shortlister, blended, first_blend
 from decaf.networks.network import TextNetwork
 from decaf.networks.rows import Rows
+from decaf.networks.words import Words
 
 __all__ = [
     "Blend",
@@ -21,6 +22,7 @@ __all__ = [
     "Rows",
     "Shortlister",
     "TextNetwork",
+    "Words",
     "blended",
     "first_blend",
     "token_table",

@@ -66,7 +66,10 @@ class DocumentEncoder(nn.Module):
 
     def forward(self, tokens: Tensor, starts: Tensor, weights: Tensor, table: Tensor) -> Tensor:
         """Tokens of all documents one after another, where each begins, and their weights -> [documents, dim]."""
-        bags = embedding_bag(tokens, table, starts, mode="sum", per_sample_weights=weights)
+        return self.of_bags(embedding_bag(tokens, table, starts, mode="sum", per_sample_weights=weights))
+
+    def of_bags(self, bags: Tensor) -> Tensor:
+        """Bag embeddings of documents -> [documents, dim]."""
         vectors: Tensor = self.block(bags)
         dropped: Tensor = self.dropout(vectors if self.unit else vectors.relu())
         return normalize(dropped, dim=1) if self.unit else dropped
@@ -121,10 +124,18 @@ class FixedBags:
         bags: Tensor = _Product.apply(forward, backward, table)  # type: ignore[no-untyped-call]
         return bags
 
-    def some(self, rows: Tensor, table: Tensor) -> Tensor:
-        """Of these texts alone -> [rows, dim]; the number behind the last stands for an empty text."""
-        tokens, starts, weights = self._rows.padded(rows, self._room(len(rows)))
-        return embedding_bag(tokens, table, starts, mode="sum", per_sample_weights=weights)
+    def beside(
+        self, tokens: Tensor, starts: Tensor, weights: Tensor, rows: Tensor, table: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Of documents, and of these texts alone, in one go -> [documents, dim] and [rows, dim].
+
+        The number behind the last text stands for an empty one.
+        """
+        own = self._rows.padded(rows, self._room(len(rows)))
+        entries = zip((tokens, starts, weights), (own[0], own[1] + len(tokens), own[2]), strict=True)
+        tokens, all_starts, weights = (torch.cat(both) for both in entries)
+        bags = embedding_bag(tokens, table, all_starts, mode="sum", per_sample_weights=weights)
+        return bags[: len(starts)], bags[len(starts) :]
 
     @cached_property
     def _matrices(self) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from torch.nn.functional import logsigmoid
 
 from decaf.networks.encoder import FrozenEncoder
 from decaf.networks.graph import NOBODY, NeighbourGraph
+from decaf.networks.words import Words
 
 __all__ = ["Blend", "Instance", "Level", "Parts", "Ranker", "Shortlister", "blended", "first_blend"]
 
@@ -121,13 +122,14 @@ def products(vectors: Tensor, weights: Tensor, labels: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Blend:
-    """How classifier, label text and cluster make one score, from head to tail, and what chance a score is."""
+    """How classifier and other parts make one score, from head to tail, and what chance a score is."""
 
     tails: Tensor  # from 0 to 1, [points]
-    weights: Tensor  # of label text, cluster and rarity beside the classifier, [points, 3]
+    weights: Tensor  # of the parts beside the classifier, in their order, [points, 5]
     chances: Tensor  # what score, company and constant weigh in the logit of the chance, [points, 3]
     rarity: Tensor  # the logarithm of each label's inverse propensity, [labels]
     texts: Tensor | None  # label texts among the vectors of the shortlister's encoder, [labels, dim]
+    words: Words | None = None  # what the labels' documents are about
 
     def at(self, tail: float) -> tuple[list[float], list[float]]:
         """The weights and the chances' at this place between head and tail, in a line between the points."""
@@ -141,14 +143,17 @@ class Blend:
     def tensors(self) -> dict[str, Tensor]:
         """All arrays by name."""
         named = {"tails": self.tails, "weights": self.weights, "chances": self.chances, "rarity": self.rarity}
-        return named if self.texts is None else named | {"texts": self.texts}
+        if self.texts is not None:
+            named["texts"] = self.texts
+        return named if self.words is None else named | _prefixed("words.", self.words._asdict())
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Blend:
         """The blend made of these arrays."""
         names = ("tails", "weights", "chances", "rarity")
         tails, weights, chances, rarity = (tensors[name] for name in names)
-        return cls(tails, weights, chances, rarity, tensors.get("texts"))
+        words = Words(**_within("words.", tensors)) if "words.tokens" in tensors else None
+        return cls(tails, weights, chances, rarity, tensors.get("texts"), words)
 
 
 class Parts(NamedTuple):
@@ -156,8 +161,10 @@ class Parts(NamedTuple):
 
     labels: Tensor  # -1 for none
     classifier: Tensor
-    text: Tensor
+    text: Tensor  # the document's vector and the label text's
     cluster: Tensor
+    likeness: Tensor  # the document's tokens and those of the label's documents
+    share: Tensor  # of the document's tokens that is the label's
     rarity: Tensor
 
 
@@ -191,12 +198,15 @@ class Instance:
         of_cluster = of_cluster[:, :, None].expand(listed.shape).flatten(1)
         labels = listed.flatten(1)
         classifier = self.ranker.scores(self.ranker.encoder(tokens, starts, weights), labels)
-        text = rarity = torch.zeros_like(classifier)
+        text = likeness = share = rarity = torch.zeros_like(classifier)
         if self.blend is not None:
             rarity = self.blend.rarity[labels.clamp(min=0)]
             if self.blend.texts is not None:
                 text = products(vectors, self.blend.texts, labels)
-        return Parts(labels, classifier, text, of_cluster, rarity)
+            if self.blend.words is not None:
+                vocabulary = len(self.ranker.encoder.table)
+                likeness, share = self.blend.words.compare(tokens, starts, weights, labels, vocabulary)
+        return Parts(labels, classifier, text, of_cluster, likeness, share, rarity)
 
     def chances(self, parts: Parts, tail: float) -> Tensor:
         """The logarithms of the chances of the shortlisted labels."""
@@ -205,7 +215,7 @@ class Instance:
             of_cluster = parts.cluster if self.shortlister.above else logsigmoid(parts.cluster)
             return logsigmoid(parts.classifier) + of_cluster
         weights, (slope, company, constant) = self.blend.at(tail)
-        scores = blended(parts, *weights)
+        scores = blended(parts, weights)
         return logsigmoid(slope * scores + company * scores.logsumexp(dim=1, keepdim=True) + constant)
 
     def to(self, device: torch.device) -> Instance:
@@ -227,17 +237,19 @@ class Instance:
         return cls(shortlister, ranker, int(tensors["beam"][0]), blend)
 
 
-def first_blend(rarity: Tensor, texts: Tensor | None) -> Blend:
-    """A blend before any was chosen: half the label text, and chances that are none yet, only in the right order."""
-    values = ([0.0, 1.0], [[0.5, 0.0, 0.0], [0.5, 0.0, 1.0]], [[1.0, -1.0, 0.0]] * 2)
+def first_blend(rarity: Tensor, texts: Tensor | None, words: Words | None = None) -> Blend:
+    """A blend before any was chosen: what serves most data well, and chances that are only in the right order."""
+    values = ([0.0, 1.0], [[0.5, 0.0, 10.0, 0.0, 0.0], [0.5, 0.0, 10.0, 0.0, 1.0]], [[1.0, -1.0, 0.0]] * 2)
     tails, weights, chances = (torch.tensor(value, device=rarity.device) for value in values)
-    return Blend(tails, weights, chances, rarity, texts)
+    return Blend(tails, weights, chances, rarity, texts, words)
 
 
-def blended(parts: Parts, of_text: float, of_cluster: float, of_rarity: float) -> Tensor:
-    """One score out of four parts; no label scores next to nothing."""
-    scores = parts.classifier + of_text * parts.text + of_cluster * parts.cluster + of_rarity * parts.rarity
-    return scores.masked_fill(parts.labels < 0, -1e4)
+def blended(parts: Parts, weights: Sequence[float]) -> Tensor:
+    """One score out of the classifier's and the weighted other parts; no label scores next to nothing."""
+    labels, scores, *others = parts
+    for part, weight in zip(others, weights, strict=True):
+        scores = scores + weight * part
+    return scores.masked_fill(labels < 0, -1e4)
 
 
 def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

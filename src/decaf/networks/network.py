@@ -54,22 +54,25 @@ class TextNetwork(nn.Module):
 
     def vectors(self, tokens: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
         """Tokens of all documents one after another, where each begins, and their weights -> [documents, dim]."""
-        vectors: Tensor = self.documents(tokens, starts, weights, self.table)
-        return vectors if self.temperature is None else self.temperature.exp() * vectors
+        return self._scaled(self.documents(tokens, starts, weights, self.table))
 
-    def classifiers(self, labels: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Weights [labels, dim] and biases of these labels, or of all."""
-        if self.labels.block is None:
-            bags = self.table.new_zeros(0)
-        else:
-            bags = self._texts(self.table) if labels is None else self._texts.some(labels, self.table)
-        return self.labels.weights(bags, labels)
+    def classifiers(self) -> tuple[Tensor, Tensor | None]:
+        """Weights [labels, dim] and biases of all labels."""
+        return self.labels.weights(self.table.new_zeros(0) if self.labels.block is None else self._texts(self.table))
 
     def forward(self, tokens: Tensor, starts: Tensor, weights: Tensor, labels: Tensor | None = None) -> Tensor:
         """Scores of these labels, or of all -> [documents, labels]."""
-        classifiers, bias = self.classifiers(labels)
-        vectors = self.vectors(tokens, starts, weights)
+        if labels is None:
+            classifiers, bias = self.classifiers()
+            vectors = self.vectors(tokens, starts, weights)
+        else:
+            documents, texts = self._texts.beside(tokens, starts, weights, labels, self.table)
+            classifiers, bias = self.labels.weights(texts, labels)
+            vectors = self._scaled(self.documents.of_bags(documents))
         return vectors @ classifiers.T if bias is None else torch.addmm(bias, vectors, classifiers.T)
+
+    def _scaled(self, vectors: Tensor) -> Tensor:
+        return vectors if self.temperature is None else self.temperature.exp() * vectors
 
     @torch.no_grad()
     def frozen(self) -> tuple[FrozenEncoder, Tensor, Tensor]:

@@ -1,0 +1,134 @@
+"""The tokens of labels' documents: against an obvious loop, the heaviest alone, in blocks, and shares by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+from decaf.modules import words as words_module
+from decaf.modules.problem import Problem
+from decaf.modules.words import label_words
+from decaf.networks import Words
+
+from . import random_rows, truth_of
+
+CPU = torch.device("cpu")
+
+
+def problem_of(documents: sparse.csr_array, truth: sparse.csr_array) -> Problem:
+    labels = truth.shape[1]
+    texts = sparse.csr_array((labels, documents.shape[1]), dtype=np.float32)
+    return Problem(documents, texts, truth, np.arange(labels), np.zeros((0, 2), dtype=np.int64), np.ones(labels))
+
+
+def drawn(*, documents: int = 60, labels: int = 17, tokens: int = 25, most: int = 6, seed: int = 0) -> Problem:
+    """Each document has between one label and three; label 0 has no document."""
+    rng = np.random.default_rng(seed)
+    truth = [
+        rng.choice(np.arange(1, labels), size=rng.integers(1, 4), replace=False).tolist() for _ in range(documents)
+    ]
+    return problem_of(random_rows(documents, tokens, seed=seed + 1, most=most), truth_of(truth, labels))
+
+
+def obvious(problem: Problem) -> list[list[tuple[int, float, float]]]:
+    """The (token, weight, share) of every label, heaviest first and at most 32."""
+    documents, truth = problem.documents.toarray().astype(np.float64), problem.truth.toarray()
+    found = []
+    for label in range(truth.shape[1]):
+        sums: Counter[int] = Counter()
+        for row in np.flatnonzero(truth[:, label]):
+            for token in np.flatnonzero(documents[row]):
+                sums[int(token)] += documents[row, token]
+        heaviest = sorted(sums, key=lambda token: -sums[token])[:32]
+        length = sum(sums[token] ** 2 for token in heaviest) ** 0.5
+        found.append([(token, sums[token] / length, sums[token] / documents[:, token].sum()) for token in heaviest])
+    return found
+
+
+def check(words: Words, problem: Problem) -> None:
+    expected = obvious(problem)
+    assert words.tokens.shape == (len(expected), max(1, *map(len, expected)))
+    assert words.weights.shape == words.shares.shape == words.tokens.shape
+    for label, entries in enumerate(expected):
+        tokens, weights, shares = (array[label].tolist() for array in words)
+        rest = [0] * (words.tokens.shape[1] - len(entries))
+        assert tokens == [token for token, _, _ in entries] + rest
+        assert weights == pytest.approx([weight for _, weight, _ in entries] + rest, rel=1e-5)
+        assert shares == pytest.approx([share for _, _, share in entries] + rest, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tokens_weights_and_shares_are_those_of_an_obvious_loop(seed: int) -> None:
+    problem = drawn(seed=seed)
+    words = label_words(problem, CPU)
+    check(words, problem)
+    assert not any(array[0].any() for array in words)  # the label without a document
+
+
+def test_of_more_than_32_tokens_the_heaviest_are_kept() -> None:
+    problem = drawn(documents=30, tokens=200, most=30)
+    counts = np.diff(sparse.csr_array(problem.truth.T @ problem.documents).indptr)
+    assert counts.max() > 64
+    assert 0 < counts[1:].min() < 32
+    words = label_words(problem, CPU)
+    assert words.tokens.shape[1] == 32
+    check(words, problem)
+
+
+@pytest.mark.parametrize("size", [1, 3, 16, 17, 18])  # of 17 labels
+def test_labels_are_summed_alike_some_at_a_time_and_all_at_once(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    problem = drawn()
+    together = label_words(problem, CPU)
+    monkeypatch.setattr(words_module, "_LABELS", size)
+    for found, expected in zip(label_words(problem, CPU), together, strict=True):
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("most", [6, 60])
+def test_rows_are_of_unit_length(most: int) -> None:
+    words = label_words(drawn(tokens=100, most=most), CPU)
+    assert torch.allclose(words.weights[1:].norm(dim=1), torch.tensor(1.0))
+    assert float(words.weights.min()) >= 0
+
+
+def test_shares_by_hand() -> None:
+    rows = np.array([[3, 1, 0, 0], [1, 0, 4, 0], [4, 0, 0, 0]], dtype=np.float32)
+    problem = problem_of(sparse.csr_array(rows), truth_of([[0, 1], [0], [2]], 3))
+    words = label_words(problem, CPU)
+    # Token 0 weighs 8 in all; label 0 has 4 of it, label 1 has 3, and label 2 the last 4. Token 3 is in no document.
+    assert words.tokens.tolist() == [[0, 2, 1], [0, 1, 0], [0, 0, 0]]
+    assert words.shares.tolist() == [[0.5, 1, 1], [0.375, 1, 0], [0.5, 0, 0]]
+    expected = np.array([[4, 4, 1], [3, 1, 0], [4, 0, 0]]) / np.sqrt([[33], [10], [16]])
+    assert words.weights.numpy() == pytest.approx(expected)
+
+
+def test_labels_without_any_token_make_one_empty_column() -> None:
+    problem = problem_of(sparse.csr_array((2, 5), dtype=np.float32), truth_of([[0], [2]], 3))
+    words = label_words(problem, CPU)
+    assert [array.tolist() for array in words] == [[[0]] * 3] * 3
+
+
+def test_its_arrays_are_small_and_can_be_stored() -> None:
+    words = label_words(drawn(), CPU)
+    assert [array.dtype for array in words] == [torch.int32, torch.float32, torch.float32]
+    assert all(array.is_contiguous() for array in words)
+
+
+def test_a_document_of_a_label_is_like_it() -> None:
+    """What is learned here and compared there fits together: each document is most like its own labels."""
+    rng = np.random.default_rng(2)
+    rows = np.kron(np.eye(6), np.ones((5, 4))) * rng.random((30, 24)) + 0.05 * rng.random((30, 24))
+    documents = sparse.csr_array((rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32))
+    words = label_words(problem_of(documents, truth_of([[row // 5] for row in range(30)], 6)), CPU)
+    tokens, starts = torch.as_tensor(documents.indices).long(), torch.as_tensor(documents.indptr[:-1]).long()
+    labels = torch.arange(6).repeat(30, 1)
+    likeness, share = words.compare(tokens, starts, torch.as_tensor(documents.data), labels, 24)
+    own = [row // 5 for row in range(30)]
+    assert likeness.argmax(dim=1).tolist() == share.argmax(dim=1).tolist() == own
+    sums = np.stack([documents.toarray()[5 * label : 5 * label + 5].sum(axis=0) for label in range(6)])
+    cosines = documents.toarray() @ (sums / np.linalg.norm(sums, axis=1, keepdims=True)).T
+    assert likeness.numpy() == pytest.approx(cosines, abs=1e-5)

@@ -1,0 +1,123 @@
+"""Words of labels: how documents compare with them, against an obvious loop, in blocks and one at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from decaf.networks import Words
+
+TOKENS, LABELS = 40, 30
+Document = dict[int, float]  # what its tokens weigh
+
+
+def words_of(width: int) -> Words:
+    """Every label has between none and all of so many tokens; the other places hold zeros."""
+    rng = np.random.default_rng(width)
+    tokens, weights, shares = np.zeros((LABELS, width), dtype=np.int32), *np.zeros((2, LABELS, width), dtype=np.float32)
+    for label in range(LABELS):
+        count = int(rng.integers(0, width + 1)) if label else width
+        tokens[label, :count] = rng.choice(TOKENS, size=count, replace=False)
+        weights[label, :count], shares[label, :count] = rng.random(count), rng.random(count)
+    return Words(*(torch.as_tensor(array) for array in (tokens, weights, shares)))
+
+
+def documents_of(count: int, *, seed: int = 0) -> list[Document]:
+    """Between no token and seven; the first and last are there too."""
+    rng = np.random.default_rng(seed)
+    found = [
+        {int(token): float(np.float32(rng.random())) for token in rng.choice(TOKENS, rng.integers(0, 8), replace=False)}
+        for _ in range(count)
+    ]
+    found[0] = {0: 0.5, TOKENS - 1: 0.25}
+    return found
+
+
+def compared(words: Words, documents: Sequence[Document], labels: Tensor) -> tuple[Tensor, Tensor]:
+    lengths = [len(document) for document in documents]
+    starts = torch.tensor([0, *lengths]).cumsum(0)[:-1]
+    entries = [entry for document in documents for entry in document.items()]
+    tokens = torch.tensor([token for token, _ in entries], dtype=torch.int64)
+    return words.compare(tokens, starts, torch.tensor([weight for _, weight in entries]), labels, TOKENS)
+
+
+def listed(documents: int, width: int, *, seed: int = 1) -> Tensor:
+    """Some labels of each document, and gaps."""
+    return torch.randint(-1, LABELS, (documents, width), generator=torch.Generator().manual_seed(seed))
+
+
+def obvious(words: Words, document: Document, label: int) -> tuple[float, float]:
+    """Token by token."""
+    likeness = share = 0.0
+    length = math.sqrt(sum(weight**2 for weight in document.values())) or 1.0
+    document = {token: weight / length for token, weight in document.items()}
+    for token, weight, part in zip(*(array[label].tolist() for array in words), strict=True):
+        likeness += document.get(token, 0.0) * weight
+        share += document.get(token, 0.0) * part
+    return likeness, math.log(share + 0.001)
+
+
+def check(words: Words, documents: Sequence[Document], labels: Tensor) -> None:
+    likeness, share = compared(words, documents, labels)
+    assert likeness.shape == share.shape == labels.shape
+    assert bool(torch.isfinite(likeness).all() & torch.isfinite(share).all())  # places without a label too
+    for row, document in enumerate(documents):
+        for at, label in enumerate(labels[row].tolist()):
+            if label >= 0:
+                found = float(likeness[row, at]), float(share[row, at])
+                assert found == pytest.approx(obvious(words, document, label), abs=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, 9, 255, 256, 257, 600])  # 256 are compared at a time
+def test_documents_compare_with_labels_as_in_an_obvious_loop(count: int) -> None:
+    check(words_of(5), documents_of(count), listed(count, 4))
+
+
+@pytest.mark.parametrize("width", [1, 2, 32])
+@pytest.mark.parametrize("places", [1, 7])
+def test_so_they_do_whatever_the_number_of_tokens_and_labels(width: int, places: int) -> None:
+    check(words_of(width), documents_of(20), listed(20, places))
+
+
+def test_documents_without_a_token_have_nothing_in_common_with_any_label() -> None:
+    words, labels = words_of(5), listed(700, 3)
+    # At the beginning, a whole block of 256, and at the end.
+    documents = documents_of(700)
+    for row in (0, *range(256, 512), 699):
+        documents[row] = {}
+    check(words, documents, labels)
+    for few in (documents[256:259], documents[:1]):
+        likeness, share = compared(words, few, labels[: len(few)])
+        assert not likeness.any()
+        assert torch.allclose(share, torch.tensor(0.001).log())
+
+
+def test_a_place_without_a_label_changes_nothing_for_the_others() -> None:
+    words, documents, labels = words_of(5), documents_of(30), listed(30, 6)
+    there = labels >= 0
+    assert 0 < int(there.sum()) < there.numel()
+    filled = labels.masked_fill(~there, 3)
+    for gaps, full in zip(compared(words, documents, labels), compared(words, documents, filled), strict=True):
+        assert torch.equal(gaps[there], full[there])
+
+
+def test_the_zeros_behind_a_labels_tokens_are_not_token_zero() -> None:
+    words = Words(torch.tensor([[3, 0, 0]]), torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([[0.5, 0.0, 0.0]]))
+    likeness, share = compared(words, [{0: 0.8, 3: 0.6}, {0: 1.0}], torch.zeros(2, 1, dtype=torch.int64))
+    assert likeness[:, 0].tolist() == pytest.approx([0.6, 0])
+    assert share[:, 0].tolist() == pytest.approx([math.log(0.301), math.log(0.001)])
+
+
+@pytest.mark.parametrize("width", [1, 3, 8, 31, 32])
+@pytest.mark.parametrize("places", [1, 2, 9])
+def test_a_document_alone_is_the_document_among_others_bit_for_bit(width: int, places: int) -> None:
+    words, documents, labels = words_of(width), documents_of(300), listed(300, places)
+    together = compared(words, documents, labels)
+    for row in (0, 1, 2, 100, 254, 255, 256, 257, 298, 299):
+        alone = compared(words, documents[row : row + 1], labels[row : row + 1])
+        assert all(torch.equal(one[0], all_of[row]) for one, all_of in zip(alone, together, strict=True))
