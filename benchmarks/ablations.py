@@ -214,6 +214,7 @@ def main() -> None:
     figures: dict[str, Any] = {"dataset": dataset.name, "device": device_name(arguments.device), "lines": lines}
     for name in wanted:
         result = _line(name, dataset, arguments.device, arguments.seed)
+        result |= {"training_seconds": None} if arguments.shared else {}
         lines[name] = {key: result[key] for key in SHOWN} | {"commit": commit()}
         print(name, lines[name], flush=True)
     figures["lines"] = {name: lines[name] for name in (*SETTINGS, *TRIED) if name in lines}

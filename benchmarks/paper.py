@@ -50,6 +50,7 @@ def main() -> None:
         assignments, direction = VARIANTS[name]
         config = recipe("paper").with_settings([*assignments, *arguments.assignments])
         result = measure(dataset, config, arguments.device, arguments.seed)
+        result |= {"training_seconds": None, "ms_per_document": None} if arguments.shared else {}
         variants[name] = {**result, "paper": direction, "commit": commit()}
         print(name, result, flush=True)
     figures["variants"] = {name: variants[name] for name in VARIANTS if name in variants}

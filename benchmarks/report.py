@@ -49,6 +49,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     """The beginning of every benchmark's command line."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--save", action="store_true", help="write the figures to benchmarks/results/ too")
+    made.add_argument("--shared", action="store_true", help="the machine has other work beside: times are left out")
     return made
 
 

@@ -144,13 +144,13 @@ def recipes() -> str:
                 off = of.get("calibration_error", "") if recipe == "contrastive" else ""
                 title = f"{recipe}, tail {of['tail']}" if recipe == "contrastive" else recipe
                 figures = (f"{of[key]:.2f}" for key in RECIPES)
-                rows.append((title, where, *figures, f"{of['training_seconds']} s", f"{of['parameters_mb']} MB", off))
+                rows.append((title, where, *figures, _seconds(of), f"{of['parameters_mb']} MB", off))
             origins.append(origin(report, f"python -m benchmarks.recipes {name}"))
         if (RESULTS / f"paper-{name}.json").exists():
             report = load(f"paper-{name}")
             of = report["figures"]["variants"]["paper"]
             figures = (f"{of[key]:.2f}" for key in RECIPES)
-            time, size = f"{of['training_seconds']} s", f"{of['parameters_mb']} MB"
+            time, size = _seconds(of), f"{of['parameters_mb']} MB"
             rows.append(("paper", report["figures"]["device"], *figures, time, size, ""))
         if (RESULTS / f"peers-{name}.json").exists():
             report = load(f"peers-{name}")
@@ -158,12 +158,17 @@ def recipes() -> str:
                 if "P@1" in of:
                     figures = (f"{of[key]:.2f}" for key in RECIPES)
                     where = f"{report['machine']['cores']} cores"
-                    rows.append((peer, where, *figures, f"{of['training_seconds']} s", "", ""))
+                    rows.append((peer, where, *figures, _seconds(of), "", ""))
             origins.append(origin(report, f"python -m benchmarks.peers {name}"))
         heading = ("system", "on", *RECIPES, "training", "parameters", "chances off by, %")
         sections += [f"### {name}", *origins, table(heading, rows)]
     sections.append("![How often labels of a chance are right](images/reliability.png)")
     return "\n\n".join(sections)
+
+
+def _seconds(of: dict[str, Any]) -> str:
+    """The time of training, where the machine was alone with it."""
+    return "" if of["training_seconds"] is None else f"{of['training_seconds']} s"
 
 
 def _where(report: dict[str, Any]) -> str:
@@ -178,7 +183,7 @@ def ablations() -> str:
         report = load(file.stem)
         figures = report["figures"]
         rows = [
-            (name, *(f"{of[key]:.2f}" for key in ("P@1", "P@5", "PSP@1", "PSP@5")), f"{of['training_seconds']} s")
+            (name, *(f"{of[key]:.2f}" for key in ("P@1", "P@5", "PSP@1", "PSP@5")), _seconds(of))
             for name, of in figures["lines"].items()
         ]
         sections += [
@@ -232,7 +237,7 @@ def paper() -> str:
             (
                 name,
                 *(f"{of[key]:.2f}" for key in PAPER),
-                f"{of['training_seconds']} s",
+                _seconds(of),
                 of["beam"],
                 of["paper"],
                 of["commit"],
