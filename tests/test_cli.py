@@ -299,11 +299,13 @@ def test_the_installed_script_works_from_any_folder(data: Path, monkeypatch: pyt
     assert json.loads(done.stdout)["name"] == "fruit"
 
 
-def test_the_demo_trains_and_prints_its_sections() -> None:
+def test_the_demo_trains_prints_its_sections_and_keeps_its_model(tmp_path: Path) -> None:
     quick = ["model.dim=8", "split.validation=0", "shortlister.clusters=256", "shortlister.beam=4"]
     quick += [f"{stage}.epochs=0" for stage in ("tokens", "shortlister", "ranker")]
-    done = decaf("demo", "--no-serve", *(word for setting in quick for word in ("--set", setting)))
+    kept = tmp_path / "kept"
+    done = decaf("demo", "--no-serve", "-o", kept, *(word for setting in quick for word in ("--set", setting)))
     assert done.returncode == 0, done.stderr[-500:]
+    assert (kept / "model.json").is_file()
     assert "training the default recipe" in done.stderr
     shown = plain(done.stdout)
     places = [
@@ -318,7 +320,9 @@ def test_the_demo_trains_and_prints_its_sections() -> None:
             "contribution to P@5 of labels from rare to frequent",
             "packages of the test part",
             "0install-core",
+            "missed: ",
             "python3-neural-parser",
+            "the model is in",
             "with your own data",
             "decaf inspect my.csv",
         )
@@ -339,6 +343,15 @@ def test_texts_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None
     shown = capsys.readouterr().out.splitlines()
     assert shown[:3] == ["[red]a[/red]", "   2.000  [/c] 50 %", "   1.000  [b]"]
     assert shown[3:] == ["(empty text)", "  no label"]
+
+
+def test_what_is_right_is_ticked_and_what_is_missed_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    predictions = Predictions(np.array([[1, 0], [-1, -1]]), np.array([[2.0, 1.0], [-np.inf] * 2], dtype=np.float32))
+    labels = Items(9, texts=list("abcdefghi"))
+    console.show_predictions(["one", "other"], predictions, labels, [[0, 2, 3], [2, 3, 4, 5, 6, 7, 8]])
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[:4] == ["one", "   2.000    b", "   1.000  ✓ a", "  missed: c, d"]
+    assert shown[4:] == ["other", "  no label", "  missed: c, d, e, f, g and 2 more"]
 
 
 def test_texts_with_colons_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,6 +82,9 @@ def demo(
     no_serve: Annotated[
         bool, typer.Option("--no-serve", help="Stop after the printout (there is no page to serve yet).")
     ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="MODEL", help="Keep the model in this folder.")
+    ] = None,
     assignments: Assignments = None,
 ) -> None:
     """Train on the embedded catalogue of Debian packages, and show what was learned."""
@@ -90,7 +93,7 @@ def demo(
     from decaf.demo import run_demo
 
     with console.session():
-        run_demo(configuration.recipe().with_settings(assignments or []))
+        run_demo(configuration.recipe().with_settings(assignments or []), output)
 
 
 @app.command()

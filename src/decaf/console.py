@@ -190,7 +190,7 @@ def show_quantiles(systems: Mapping[str, Sequence[Quantile]]) -> None:
 def show_predictions(
     texts: Iterable[str], predictions: Predictions, labels: Items, right: Sequence[Collection[int]] | None = None
 ) -> None:
-    """The best labels of each text; where it is known which are right, they are ticked."""
+    """The best labels of each text; where it is known which are right, they are ticked, and those missed named."""
     for at, (text, matches) in enumerate(zip(texts, predictions, strict=True)):
         out.print(text or "(empty text)", style="bold", markup=False)
         for match in matches:
@@ -198,3 +198,13 @@ def show_predictions(
             out.print(f"  {match.score:6.3f}  {tick}{labels.text(match.label)}", markup=False, soft_wrap=True)
         if not matches:
             out.print("  no label", style="dim")
+        found = {match.label for match in matches}
+        missed = [] if right is None else [labels.text(label) for label in right[at] if label not in found]
+        if missed:
+            out.print(f"  missed: {_some(missed)}", style="dim", markup=False, soft_wrap=True)
+
+
+def _some(names: Sequence[str], most: int = 5) -> str:
+    """The first of these names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

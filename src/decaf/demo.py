@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from decaf import console
 from decaf.config import Config, FeatureSettings
 from decaf.datasets import CATALOGUE, Dataset, statistics
@@ -27,8 +29,11 @@ _NEXT = """
 """
 
 
-def run_demo(config: Config) -> None:
-    """Print statistics, train, print the figures beside those of the label-text match, and some predictions."""
+def run_demo(config: Config, output: Path | None = None) -> None:
+    """Print statistics, train, print the figures beside those of the label-text match, and some predictions.
+
+    With a folder, the model is kept there.
+    """
     dataset = Dataset.load(CATALOGUE)
     ready = with_features(dataset, FeatureSettings())
     console.show_statistics(statistics(ready))
@@ -37,7 +42,7 @@ def run_demo(config: Config) -> None:
     matched = matched.without(filters, dataset.labels.count)
 
     console.say("\ntraining the default recipe: one to three minutes on two cores")
-    predictor = Predictor(train(dataset, config, device="cpu"))
+    predictor = Predictor(train(dataset, config, device="cpu", folder=output))
     found = predictor.predict(dataset.test.documents.texts or [], top=50).without(filters, dataset.labels.count)
 
     console.out.print("\n[bold]on the test packages, in percent[/bold]")
@@ -51,4 +56,6 @@ def run_demo(config: Config) -> None:
     console.show_predictions(map(dataset.test.documents.text, _SHOWN), found.take(_SHOWN, 5), dataset.labels, right)
     console.out.print("\n[bold]names of no package[/bold]")
     console.show_predictions(_NEW, predictor.predict(_NEW), dataset.labels)
+    if output is not None:
+        console.out.print(f"\nthe model is in {output}; try: decaf predict {output} python3-my-name", soft_wrap=True)
     console.out.print(_NEXT, end="", soft_wrap=True)

@@ -16,6 +16,8 @@ from decaf.scoring.exact import ExactScorer
 
 __all__ = ["evaluate_model"]
 
+_ADVICE = "evaluate on the dataset that it was trained on, or train on this one"
+
 
 def evaluate_model(
     model: Model, dataset: Dataset, *, device: str = "auto", tail: float | None = None
@@ -25,11 +27,12 @@ def evaluate_model(
     if not documents.count:
         raise DataError(f"{dataset.name}: has no test documents; make some with decaf split")
     if dataset.labels.count != model.labels.count:
-        raise DataError(f"{dataset.name} has {dataset.labels.count} labels and the model {model.labels.count}")
+        counts = f"{dataset.name} has {dataset.labels.count} labels and the model {model.labels.count}"
+        raise DataError(f"{counts}; {_ADVICE}")
     for row in range(model.labels.count):
         if dataset.labels.id(row) != model.labels.id(row):
             ids = f"{dataset.labels.id(row)!r} and {model.labels.id(row)!r}"
-            raise DataError(f"{dataset.name} and the model have other labels: in row {row}, {ids}")
+            raise DataError(f"{dataset.name} and the model have other labels: in row {row}, {ids}; {_ADVICE}")
     scorer = ExactScorer(model, choose_device(device), tail=tail)
     # Enough labels that 20 are left when the filter has taken its own.
     top = 20 + int(np.bincount(filters[:, 0], minlength=1).max())

@@ -116,6 +116,7 @@ class Model:
             "dim": first.ranker.weights.shape[1],
             "clusters": len(first.shortlister.bias),
             "beam": [instance.beam for instance in self.instances],
+            **({} if first.blend is None else {"tail": self.config.blend.tail}),
             "bytes": size,
         }
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from decaf.config import Config, recipe
 from decaf.datasets import Dataset, Items
-from decaf.devices import choose_device, free_memory
+from decaf.devices import choose_device, free_memory, memory_kept
 from decaf.errors import ModelError, TrainingError
 from decaf.features import Features, texts_of, with_features
 from decaf.model import FORMAT, Model, read_header
@@ -77,7 +77,7 @@ def train(
     if folder is not None and (Path(folder) / "model.json").is_file():
         return _finished(Path(folder), run)
     keeper = Forgetful() if folder is None else Checkpoint(Path(folder), run, where)
-    with _quick_products():
+    with _quick_products(), memory_kept():
         learned = keeper.result(
             "module I", lambda: learn_tokens(problem, config, seed=seed, device=where, keeper=keeper).tensors()
         )

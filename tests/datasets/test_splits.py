@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 
 from decaf.config import SplitSettings
 from decaf.datasets import Dataset, Items, Part, Parts
@@ -218,3 +219,25 @@ def test_pieces_that_do_not_fit_together_are_refused() -> None:
         Items(3, features=truth_of([[0]], 2))
     with pytest.raises(DataError, match="3 documents but labels for 1"):
         Part(Items(3), truth_of([[0]], 2), no_pairs())
+
+
+def test_the_reverse_of_a_training_pair_counts_for_nothing_in_validation() -> None:
+    """Twenty documents that are the labels of the same number, each with its two neighbours' labels, in a ring."""
+    count = 20
+    pairs = [(row, (row + step) % count) for row in range(count) for step in (1, 2)]
+    rows, columns = zip(*pairs, strict=True)
+    truth = sparse.csr_array((np.ones(len(pairs), np.float32), (rows, columns)), shape=(count, count))
+    names = [f"n{row}" for row in range(count)]
+    own = np.stack([np.arange(count)] * 2, axis=1)
+    part = Part(Items(count, names, names), truth, own)
+    kept, held_out = validation_split(part, SplitSettings(validation=0.4))
+    trained = {int(name[1:]) for name in kept.documents.ids or ()}
+    expected = set()
+    for at, name in enumerate(held_out.documents.ids or ()):
+        number = int(name[1:])
+        expected |= {(at, number)} | {
+            (at, (number - step) % count) for step in (1, 2) if (number - step) % count in trained
+        }
+    assert {(int(row), int(label)) for row, label in held_out.filters} == expected
+    assert len(expected) > held_out.documents.count  # some reverse is there to be left out
+    assert all(kept.documents.id(row) == f"n{label}" for row, label in kept.filters.tolist())

@@ -166,8 +166,17 @@ def test_pairs_are_held_out_or_trained_on_and_every_label_is_trained(
     assert bool((held.truth.data == 1).all())
     # What is trained on is not judged, and the other way round: it counts for nothing.
     kept_filters = {(row, label) for row, label in given_filters if label in set(found.kept.tolist())}
+    # So does a pair whose reverse is trained on, the filters' pairs being documents that are labels themselves.
+    reverse = {
+        (row, mine)
+        for row, own in kept_filters
+        for other, label in trained
+        if label == own
+        for again, mine in kept_filters
+        if again == other
+    }
     for documents, filters, others in (
-        (held.documents, held.filters, trained),
+        (held.documents, held.filters, trained | reverse),
         (found.documents, found.filters, judged),
     ):
         mine = set(numbers(documents))

@@ -14,7 +14,7 @@ from decaf.datasets.files import read_bytes
 from decaf.datasets.parts import Items, Pairs, Parts, no_pairs
 from decaf.errors import DataError
 
-__all__ = ["read_pairs", "with_pair_filters", "write_pairs"]
+__all__ = ["read_pairs", "reverse_pairs", "with_pair_filters", "write_pairs"]
 
 
 def read_pairs(path: Path, documents: int, labels: int) -> Pairs:
@@ -48,14 +48,27 @@ def with_pair_filters(parts: Parts) -> Parts:
     """
     column = _shared_column(parts)
     train_own, test_own = (_own_labels(part.documents, parts.labels, column) for part in (parts.train, parts.test))
-    # Training pair A->B forbids the test pair B->A: test documents that are B, times label rows of A.
-    trained = parts.train.truth.astype(bool).astype(np.int64)
-    reverse = test_own @ (trained.T @ train_own)  # [test documents, labels A]
+    test_pairs = np.concatenate([_pairs_of(test_own), _reversed(test_own, parts.train.truth, train_own)])
     return Parts(
         replace(parts.train, filters=_pairs_of(train_own)),
-        replace(parts.test, filters=_pairs_of(sparse.csr_array(test_own + reverse))),
+        replace(parts.test, filters=np.unique(test_pairs, axis=0)),
         parts.labels,
     )
+
+
+def reverse_pairs(own: Pairs, documents: int, truth: sparse.csr_array, trained_own: Pairs) -> Pairs:
+    """The reverse of training pairs, for documents that are a label: (B, A) where training document A has label B.
+
+    Which documents are which labels, these and the training ones, is told by pairs, as the paper's filters do.
+    """
+    labels = truth.shape[1]
+    return _reversed(_matrix(own, documents, labels), truth, _matrix(trained_own, truth.shape[0], labels))
+
+
+def _reversed(own: sparse.csr_array, truth: sparse.csr_array, trained_own: sparse.csr_array) -> Pairs:
+    """Documents that are B [documents, labels], times labels A of the training documents that have B."""
+    trained = truth.astype(bool).astype(np.int64)
+    return _pairs_of(sparse.csr_array(own @ (trained.T @ trained_own)))
 
 
 def _shared_column(parts: Parts) -> str | None:
@@ -75,8 +88,11 @@ def _own_labels(documents: Items, labels: Items, column: str | None) -> sparse.c
         rows.setdefault(name, []).append(row)
     names = (getattr(documents, column) if column else None) or ()
     pairs = [(at, row) for at, name in enumerate(names) for row in rows.get(name, ())]
-    at = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return sparse.csr_array((np.ones(len(at), np.int64), (at[:, 0], at[:, 1])), shape=(documents.count, labels.count))
+    return _matrix(np.array(pairs, dtype=np.int64).reshape(-1, 2), documents.count, labels.count)
+
+
+def _matrix(pairs: Pairs, documents: int, labels: int) -> sparse.csr_array:
+    return sparse.csr_array((np.ones(len(pairs), np.int64), (pairs[:, 0], pairs[:, 1])), shape=(documents, labels))
 
 
 def _pairs_of(matrix: sparse.csr_array) -> Pairs:

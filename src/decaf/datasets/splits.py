@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from decaf.config import SplitSettings
-from decaf.datasets.pairs import with_pair_filters
+from decaf.datasets.pairs import reverse_pairs, with_pair_filters
 from decaf.datasets.parts import Items, Part, Parts, no_pairs
 from decaf.errors import DataError
 
@@ -42,11 +42,16 @@ def _named(part: Part, pool: Items) -> Part:
 
 
 def validation_split(part: Part, settings: SplitSettings) -> tuple[Part, Part]:
-    """The training documents without, and with only, the share kept for validation."""
+    """The training documents without, and with only, the share kept for validation.
+
+    As for test documents, the reverse of a training pair counts for nothing where filters say who is who.
+    """
     rng = np.random.default_rng(settings.seed)
     order = rng.permutation(part.documents.count)
     size = round(settings.validation * len(order))
-    return part.take(np.sort(order[size:])), part.take(np.sort(order[:size]))
+    kept, held_out = part.take(np.sort(order[size:])), part.take(np.sort(order[:size]))
+    reverse = reverse_pairs(held_out.filters, held_out.documents.count, kept.truth, kept.filters)
+    return kept, replace(held_out, filters=np.unique(np.concatenate([held_out.filters, reverse]), axis=0))
 
 
 def pool(parts: Parts) -> Part:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
+from decaf.datasets.pairs import reverse_pairs
 from decaf.features import unit_values
 
 __all__ = ["Held", "MetaLabels", "Problem", "label_sums"]
@@ -67,8 +68,10 @@ class Problem:
         judged = _judged_pairs(truth, hold, np.random.default_rng([seed, 3]))
         held = None
         if judged.any():
-            # A pair is judged or trained on, and counts for nothing where it is not.
-            of_held, aside = all_pairs[judged], np.concatenate([pairs, all_pairs[~judged]])
+            # A pair is judged or trained on; it counts for nothing where it is not, or where its reverse is trained on.
+            kept_pairs = _matrix(all_pairs[~judged], truth.shape)
+            reverse = reverse_pairs(pairs, truth.shape[0], kept_pairs, pairs)
+            of_held, aside = all_pairs[judged], np.concatenate([pairs, all_pairs[~judged], reverse])
             held = Held(*_part(documents, truth.shape, of_held, aside), chances)
         trained = _part(documents, truth.shape, all_pairs[~judged], np.concatenate([pairs, all_pairs[judged]]))
         return cls(trained[0], texts, trained[1], kept, trained[2], chances, held)
@@ -114,11 +117,13 @@ def _part(
 ) -> tuple[sparse.csr_array, sparse.csr_array, NDArray[np.int64]]:
     """The documents that these pairs are of, the pairs as a matrix, and which of those set aside are theirs."""
     rows = np.unique(pairs[:, 0])
-    ones = np.ones(len(pairs), dtype=np.float32)
-    truth = sparse.csr_array((ones, (pairs[:, 0], pairs[:, 1])), shape=shape)
-    truth = sparse.csr_array(truth[rows])
+    truth = sparse.csr_array(_matrix(pairs, shape)[rows])
     truth.sort_indices()
     return sparse.csr_array(documents[rows]), truth, _within(aside, rows, np.arange(shape[1]))
+
+
+def _matrix(pairs: NDArray[np.int64], shape: tuple[int, int]) -> sparse.csr_array:
+    return sparse.csr_array((np.ones(len(pairs), dtype=np.float32), (pairs[:, 0], pairs[:, 1])), shape=shape)
 
 
 def _within(pairs: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:
