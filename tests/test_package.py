@@ -100,6 +100,8 @@ ORDER = [
     "decaf.scoring.scorer",
     "decaf.scoring.label_text",
     "decaf.scoring.exact",
+    "decaf.scoring.kernels",
+    "decaf.scoring.fast",
     "decaf.scoring",
     "decaf.predictor",
     "decaf.evaluation",

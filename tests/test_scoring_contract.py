@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from decaf import Config, LabelTextScorer, Match, Model, Predictions, Scorer
 from decaf.datasets import Items
 from decaf.networks import FrozenEncoder, Instance, Ranker, Shortlister
 from decaf.scoring.exact import ExactScorer
+from decaf.scoring.fast import FastScorer
 
 Dense = NDArray[np.float64]
 
@@ -35,7 +37,7 @@ def shared_weight(documents: Dense, labels: Dense) -> Dense:
     return np.where(product > 0, product, -np.inf)
 
 
-def exact_scorer(labels: sparse.csr_array) -> Scorer:
+def model_of(labels: sparse.csr_array) -> Model:
     """A model whose classifiers are the labels' features, in two instances with other clusters."""
     count, tokens = labels.shape
     weights = torch.as_tensor(labels.toarray().astype(np.float32))
@@ -47,7 +49,24 @@ def exact_scorer(labels: sparse.csr_array) -> Scorer:
             members[at % 4, at // 4] = label
         shortlister = Shortlister(encoder, torch.zeros(4, tokens), torch.zeros(4), members)
         instances.append(Instance(shortlister, Ranker(encoder, weights, torch.zeros(count)), beam=4))
-    return ExactScorer(Model(Config(), None, Items(count), np.arange(count), tuple(instances), {}), torch.device("cpu"))
+    return Model(Config(), None, Items(count), np.arange(count), tuple(instances), {})
+
+
+def exact_scorer(labels: sparse.csr_array) -> Scorer:
+    return ExactScorer(model_of(labels), torch.device("cpu"))
+
+
+def exact_scorer_on_a_gpu(labels: sparse.csr_array) -> Scorer:
+    return ExactScorer(model_of(labels), torch.device("cuda"))
+
+
+def fast_scorer(labels: sparse.csr_array) -> Scorer:
+    return FastScorer(model_of(labels), precision="float32", threads=2)
+
+
+def fast_scorer_of_one_instance(labels: sparse.csr_array) -> Scorer:
+    model = model_of(labels)
+    return FastScorer(replace(model, instances=model.instances[:1]), precision="float32")
 
 
 def chance(documents: Dense, labels: Dense) -> Dense:
@@ -56,7 +75,13 @@ def chance(documents: Dense, labels: Dense) -> Dense:
     return np.where(documents.any(axis=1, keepdims=True), scores, -np.inf)
 
 
-SCORERS = [Case("label text", LabelTextScorer, shared_weight), Case("exact", exact_scorer, chance, 1e-6)]
+SCORERS = [
+    Case("label text", LabelTextScorer, shared_weight),
+    Case("exact", exact_scorer, chance, 1e-6),
+    *([Case("exact on a GPU", exact_scorer_on_a_gpu, chance, 1e-6)] if torch.cuda.is_available() else []),
+    Case("fast", fast_scorer, chance, 1e-6),
+    Case("fast, one instance", fast_scorer_of_one_instance, chance, 1e-6),
+]
 
 
 @pytest.fixture(params=SCORERS, ids=lambda case: case.name)

@@ -14,9 +14,9 @@ from decaf.networks import Rows
 from decaf.predictions import Predictions
 from decaf.progress import progress
 
-__all__ = ["ExactScorer"]
+__all__ = ["CANDIDATES", "ExactScorer", "merged"]
 
-_CANDIDATES = 200  # labels of each instance that can win together
+CANDIDATES = 200  # labels of each instance that can win together
 _ENTRIES = 1 << 24  # scores held at a time
 
 
@@ -59,16 +59,16 @@ class ExactScorer:
 
     def _top(self, rows: Rows, top: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         found = [
-            instance.top(rows.columns, rows.starts, rows.values, max(top, _CANDIDATES), tail=self._tail)
+            instance.top(rows.columns, rows.starts, rows.values, max(top, CANDIDATES), tail=self._tail)
             for instance in self._instances
         ]
         labels = torch.cat([ids for ids, _ in found], dim=1)
         chances = torch.cat([scores.exp() for _, scores in found], dim=1) / len(found)
-        labels, chances = _merged(labels, chances)
+        labels, chances = merged(labels, chances)
         return labels[:, :top].cpu().numpy(), chances[:, :top].cpu().numpy()
 
 
-def _merged(labels: Tensor, chances: Tensor) -> tuple[Tensor, Tensor]:
+def merged(labels: Tensor, chances: Tensor) -> tuple[Tensor, Tensor]:
     """Chances of the same label added up, best first; of equal ones the higher label first; -inf for none."""
     labels, order = labels.sort(dim=1, descending=True)
     chances = chances.gather(1, order)

@@ -1,0 +1,117 @@
+"""One query at a time on one thread, text to top 5: the fast scorer beside the exact one, and what effort buys.
+
+    python -m benchmarks.latency MODEL DATASET [--queries 2000] [--save]
+
+MODEL is a folder that `decaf train DATASET` has made. Times are of this machine; compare those of one run.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.report import RESULTS, parser, write_report
+from benchmarks.trial import test_features
+from decaf import Dataset, Model
+from decaf.metrics import evaluate
+from decaf.predictions import Predictions
+from decaf.scoring.exact import ExactScorer
+from decaf.scoring.fast import FastScorer
+from decaf.scoring.scorer import Scorer
+
+EFFORTS = (50, 75, 100, 150, 200, 400)
+TOP = 5
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("model", type=Path)
+    options.add_argument("dataset")
+    options.add_argument("--queries", type=int, default=2000)
+    arguments = options.parse_args()
+    torch.set_num_threads(1)
+    model, dataset = Model.load(arguments.model), Dataset.load(arguments.dataset)
+    assert model.features is not None  # noqa: S101 - trained on texts
+    texts = list((dataset.test.documents.texts or [])[: arguments.queries])
+    features = test_features(model, dataset)
+    top = TOP + int(np.bincount(dataset.test.filters[:, 0], minlength=1).max())
+    exact = ExactScorer(model, torch.device("cpu"))
+    truth = exact.top(features, top)
+    figures: dict[str, Any] = {
+        "dataset": dataset.name,
+        "queries": len(texts),
+        "clusters": len(model.instances[0].shortlister.bias),
+        "features": timed(lambda text: model.features.transform([text]), texts),  # type: ignore[union-attr]
+        "exact": timed(asked(model, exact), texts[: len(texts) // 4]) | precision(truth, dataset),
+        "fast": {},
+    }
+    for effort in EFFORTS:
+        scorer = FastScorer(model, effort=effort)
+        found = scorer.top(features, top)
+        result = timed(asked(model, scorer), texts) | precision(found, dataset) | {"agreement": agreement(found, truth)}
+        figures["fast"][str(effort)] = result
+        print(effort, result, flush=True)
+    title = f"latency-{Path(arguments.dataset).name}"
+    write_report(title, 0, figures, save=arguments.save)
+    if arguments.save:
+        draw(figures, RESULTS / f"{title}.png")
+
+
+def asked(model: Model, scorer: Scorer) -> Callable[[str], Predictions]:
+    """A text in, its best labels out."""
+    assert model.features is not None  # noqa: S101 - trained on texts
+    features = model.features
+    return lambda text: scorer.top(features.transform([text]), TOP)
+
+
+def timed(ask: Callable[[str], object], texts: list[str]) -> dict[str, float]:
+    """Milliseconds a text, one after another."""
+    for text in texts[:50]:
+        ask(text)
+    gc.collect()
+    taken = []
+    for text in texts:
+        started = time.perf_counter()
+        ask(text)
+        taken.append(1000 * (time.perf_counter() - started))
+    return {f"p{share}_ms": round(float(np.percentile(taken, share)), 4) for share in (50, 90, 99)}
+
+
+def agreement(found: Predictions, truth: Predictions) -> float:
+    """Percent of the exact five best labels that are among the five."""
+    same = [len({*one[:TOP]} & {*other[:TOP]}) for one, other in zip(found.ids, truth.ids, strict=True)]
+    return round(100 * float(np.mean(same)) / TOP, 2)
+
+
+def precision(found: Predictions, dataset: Dataset) -> dict[str, float]:
+    """P@1 and P@5 on the test documents."""
+    scores = evaluate(found, dataset.test.truth, dataset.inverse_propensity, dataset.test.filters)
+    return {name: round(scores[name], 2) for name in ("P@1", "P@5")}
+
+
+def draw(figures: dict[str, Any], path: Path) -> None:
+    """Agreement against time, one point an effort."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    points = [(of["p50_ms"], of["agreement"], effort) for effort, of in figures["fast"].items()]
+    axes.plot([x for x, _, _ in points], [y for _, y, _ in points], marker="o", color="#0072B2")
+    for x, y, effort in points:
+        axes.annotate(effort, (x, y), textcoords="offset points", xytext=(4, -11), fontsize=8)
+    axes.axhline(99, color="0.6", linestyle=":")
+    axes.set(xlabel="median ms a query, text to top 5", ylabel="agreement with the exact top 5, %")
+    axes.set_title(f"{figures['dataset']}: what effort buys", fontsize=10)
+    figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    main()

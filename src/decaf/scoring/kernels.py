@@ -1,0 +1,280 @@
+"""Compiled loops of the fast scorer: from tokens to vectors, and from shortlisted labels to the best ones.
+
+Rows of weights come as float32, or as int8, with one scale a row. Nothing here holds the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["Clusters", "Documents", "Encoder", "Labels", "encode", "rank", "rank_apart", "scan"]
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+_LEAST = np.float32(1e-3)  # a share that is next to none, as in `networks.words`
+_BINS = 512  # in which scores are counted, to tell the best apart
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _compiled(function: _Function) -> _Function:
+    """Sums may be taken in any order; the code is kept from run to run."""
+    made = njit(nogil=True, fastmath={"reassoc", "contract", "arcp", "nsz"}, cache=True)(function)
+    return cast("_Function", made)
+
+
+class Documents(NamedTuple):
+    """Rows of features: document i has the tokens and values from bounds[i] to bounds[i + 1]."""
+
+    bounds: Ints
+    tokens: Ints
+    values: Floats
+
+
+class Encoder(NamedTuple):
+    """A document encoder; see `networks.encoder.FrozenEncoder`."""
+
+    table: NDArray[Any]
+    scales: Floats  # of the table's rows
+    gate: Floats
+    matrix: Floats
+    bias: Floats
+    unit: bool
+
+
+class Clusters(NamedTuple):
+    """Vectors of clusters, turned so that the first directions tell most of them apart."""
+
+    rotation: Floats  # [dim, dim]
+    first: NDArray[Any]  # the first directions alone, [clusters filled up to a multiple of four, narrow]
+    first_scales: Floats
+    weights: NDArray[Any]  # [clusters, dim]
+    scales: Floats
+    bias: Floats
+
+
+class Labels(NamedTuple):
+    """All that is known of labels, in the order of their clusters. What is not there has no rows."""
+
+    bounds: Ints  # where the labels of each cluster begin and the last ends, [clusters + 1]
+    numbers: Ints
+    weights: NDArray[Any]  # [labels, dim]
+    weight_scales: Floats
+    bias: Floats
+    texts: NDArray[Any]  # [labels, dim]
+    text_scales: Floats
+    words: NDArray[np.int32]  # tokens, [labels, width]
+    likeness: NDArray[Any]  # [labels, width]
+    likeness_scales: Floats
+    shares: NDArray[Any]  # [labels, width]
+    share_scales: Floats
+
+
+@_compiled
+def encode(documents: Documents, encoder: Encoder, out: Floats) -> None:
+    """Document vectors [documents, dim] into `out`: gate e + R relu(e) + bias, cut at zero or of unit length."""
+    dim = out.shape[1]
+    bag, cut = np.empty(dim, np.float32), np.empty(dim, np.float32)
+    for document in range(len(documents.bounds) - 1):
+        bag[:] = 0
+        for entry in range(documents.bounds[document], documents.bounds[document + 1]):
+            token = documents.tokens[entry]
+            row, weight = encoder.table[token], documents.values[entry] * encoder.scales[token]
+            for at in range(dim):
+                bag[at] += weight * row[at]
+        for at in range(dim):
+            cut[at] = max(bag[at], np.float32(0))
+        length = np.float32(0)
+        for to in range(dim):
+            value = encoder.gate[to] * bag[to] + _product(encoder.matrix[to], cut) + encoder.bias[to]
+            out[document, to] = value if encoder.unit else max(value, np.float32(0))
+            length += value * value
+        if encoder.unit:
+            out[document] *= np.float32(1 / max(math.sqrt(length), 1e-12))
+
+
+@_compiled
+def scan(
+    vectors: Floats,
+    search: Clusters,
+    effort: int,
+    clusters: Ints,  # the best [documents, beam], -1 for none
+    of_cluster: Floats,  # their scores
+) -> None:
+    """Look at all clusters along the first directions, four clusters at a time, and at the best of them in full."""
+    count, narrow, dim = len(search.bias), search.first.shape[1], search.weights.shape[1]
+    rough, numbers = np.empty(len(search.first), np.float32), np.arange(count)
+    scores, places = np.empty(count, np.float32), np.empty(count, np.int64)
+    turned = np.empty(dim, np.float32)
+    for document in range(len(vectors)):
+        for to in range(dim):
+            turned[to] = _product(search.rotation[to], vectors[document])
+        for first in range(0, len(rough), 4):
+            one, two, three, four = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+            for at in range(narrow):
+                one += search.first[first, at] * turned[at]
+                two += search.first[first + 1, at] * turned[at]
+                three += search.first[first + 2, at] * turned[at]
+                four += search.first[first + 3, at] * turned[at]
+            rough[first], rough[first + 1], rough[first + 2], rough[first + 3] = one, two, three, four
+        for cluster in range(count):
+            rough[cluster] = rough[cluster] * search.first_scales[cluster] + search.bias[cluster]
+        least = _threshold(rough[:count], effort)
+        kept = 0
+        for cluster in range(count):
+            if rough[cluster] >= least:
+                score = _product(search.weights[cluster], turned) * search.scales[cluster] + search.bias[cluster]
+                scores[kept], places[kept] = score, cluster
+                kept += 1
+        _best(scores[:kept], places, numbers, clusters[document], of_cluster[document])
+
+
+@_compiled
+def _threshold(scores: Floats, wanted: int) -> float:
+    """A score that at least so many reach, and hardly more."""
+    low, high = float(scores.min()), float(scores.max())
+    if wanted >= len(scores) or not high > low:
+        return low
+    bins = np.zeros(_BINS, np.int64)
+    step = (_BINS - 1) / (high - low)
+    for at in range(len(scores)):
+        bins[int((scores[at] - low) * step)] += 1
+    bin_, reached = _BINS, 0
+    while reached < wanted:
+        bin_ -= 1
+        reached += bins[bin_]
+    return low + (bin_ - 1) / step if bin_ else low
+
+
+@_compiled
+def rank(
+    documents: Documents,
+    near: Floats,  # vectors of the shortlister
+    far: Floats,  # vectors of the ranker
+    clusters: Ints,  # [documents, beam], -1 for none
+    of_cluster: Floats,  # their scores
+    labels: Labels,
+    blend: Floats,  # weights of text, cluster, likeness and share; slope, company and constant of chances
+    vocabulary: int,
+    found: Ints,  # the best labels [documents, top], -1 for none
+    chances: Floats,  # the logarithms of their chances
+) -> None:
+    """Find the best labels of the shortlisted clusters; of equal ones the higher number goes first."""
+    most = clusters.shape[1] * np.max(labels.bounds[1:] - labels.bounds[:-1])
+    scores, places = np.empty(most, np.float32), np.empty(most, np.int64)
+    weighs = np.zeros(vocabulary if len(labels.words) else 0, np.float32)  # what each token weighs in the document
+    for document in range(len(clusters)):
+        if len(labels.words):
+            _spread(documents, document, weighs)
+        count = 0
+        for number in range(clusters.shape[1]):
+            cluster = clusters[document, number]
+            if cluster < 0:
+                continue
+            shared = blend[1] * of_cluster[document, number]
+            for place in range(labels.bounds[cluster], labels.bounds[cluster + 1]):
+                score = _product(labels.weights[place], far[document]) * labels.weight_scales[place]
+                score += labels.bias[place] + shared
+                if len(labels.texts):
+                    score += blend[0] * labels.text_scales[place] * _product(labels.texts[place], near[document])
+                if len(labels.words):
+                    likeness, share = np.float32(0), np.float32(0)
+                    for at in range(labels.words.shape[1]):
+                        weight = weighs[labels.words[place, at]]
+                        likeness += weight * labels.likeness[place, at]
+                        share += weight * labels.shares[place, at]
+                    score += blend[2] * labels.likeness_scales[place] * likeness
+                    share *= labels.share_scales[place]
+                    score += blend[3] * math.log(max(share, np.float32(0)) + _LEAST)
+                scores[count], places[count] = score, place
+                count += 1
+        if len(labels.words):
+            for entry in range(documents.bounds[document], documents.bounds[document + 1]):
+                weighs[documents.tokens[entry]] = 0
+        kept = _best(scores[:count], places, labels.numbers, found[document], chances[document])
+        if kept:
+            peak, total = chances[document, 0], np.float32(0)
+            for at in range(count):
+                total += math.exp(scores[at] - peak)
+            company = blend[5] * (peak + math.log(total)) + blend[6]
+            for at in range(kept):
+                chances[document, at] = _log_sigmoid(blend[4] * chances[document, at] + company)
+
+
+@_compiled
+def rank_apart(
+    far: Floats,
+    clusters: Ints,
+    of_cluster: Floats,  # logarithms of the clusters' chances
+    labels: Labels,
+    found: Ints,
+    chances: Floats,
+) -> None:
+    """The same without a blend: a label's chance is its cluster's times its own, as in the paper."""
+    most = clusters.shape[1] * np.max(labels.bounds[1:] - labels.bounds[:-1])
+    scores, places = np.empty(most, np.float32), np.empty(most, np.int64)
+    for document in range(len(clusters)):
+        count = 0
+        for number in range(clusters.shape[1]):
+            cluster = clusters[document, number]
+            if cluster < 0:
+                continue
+            for place in range(labels.bounds[cluster], labels.bounds[cluster + 1]):
+                score = _product(labels.weights[place], far[document]) * labels.weight_scales[place]
+                scores[count] = _log_sigmoid(score + labels.bias[place]) + of_cluster[document, number]
+                places[count] = place
+                count += 1
+        _best(scores[:count], places, labels.numbers, found[document], chances[document])
+
+
+@_compiled
+def _product(row: NDArray[Any], vector: Floats) -> np.float32:
+    total = np.float32(0)
+    for at in range(len(vector)):
+        total += row[at] * vector[at]
+    return total
+
+
+@_compiled
+def _spread(documents: Documents, document: int, weighs: Floats) -> None:
+    """What the tokens of a document weigh, its length being one, into a place for each token."""
+    first, last = documents.bounds[document], documents.bounds[document + 1]
+    length = np.float32(0)
+    for entry in range(first, last):
+        length += documents.values[entry] * documents.values[entry]
+    shrink = np.float32(1 / max(math.sqrt(length), 1e-12))
+    for entry in range(first, last):
+        weighs[documents.tokens[entry]] = documents.values[entry] * shrink
+
+
+@_compiled
+def _best(scores: Floats, places: Ints, numbers: Ints, found: Ints, best: Floats) -> int:
+    """The largest scores and their labels, in order, into what is there; how many there are."""
+    kept, top = 0, len(found)
+    for at in range(len(scores)):
+        score, label = scores[at], numbers[places[at]]
+        if kept == top and not _before(score, label, best[top - 1], found[top - 1]):
+            continue
+        to = min(kept, top - 1)
+        while to > 0 and _before(score, label, best[to - 1], found[to - 1]):
+            best[to], found[to] = best[to - 1], found[to - 1]
+            to -= 1
+        best[to], found[to] = score, label
+        kept = min(kept + 1, top)
+    return kept
+
+
+@_compiled
+def _before(score: float, label: int, other: float, other_label: int) -> bool:
+    return score > other or (score == other and label > other_label)
+
+
+@_compiled
+def _log_sigmoid(score: float) -> float:
+    return min(score, 0.0) - math.log1p(math.exp(-abs(score)))
