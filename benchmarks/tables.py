@@ -227,7 +227,7 @@ def paper() -> str:
         "One instance each but for paper-3. The beam is the number of clusters that a document "
         "looks into (of labels, for neighbours), shortlist recall the percentage of test pairs whose label is then "
         "looked at. The last column says how far the paper's table lies below DECAF in P@1 and PSP@1 for that variant, "
-        "on LF-AmazonTitles-131K. Two of ours differ in kind: neighbours gains PSP@1 where the paper's HNSW loses, and "
+        "on LF-AmazonTitles-131K. Two of ours differ in kind: hnsw gains PSP@1 where the paper's loses, and "
         "our fixed embeddings, made of the titles alone, are much weaker than vectors learned elsewhere on much text.",
     ]
     for file in sorted(RESULTS.glob("paper-*.json")):

@@ -116,13 +116,6 @@ def test_other_shortlisters_are_asked_as_they_are(made: Instance) -> None:
     assert close(found, ExactScorer(model(made), CPU).top(documents(), 7))
 
 
-def test_a_graph_that_is_searched_with_much_effort_finds_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast, "_FLAT", 4)
-    made = model(instance(mixed=mixed()))
-    found = FastScorer(made, precision="float32", effort=CLUSTERS).top(documents(), 7)
-    assert close(found, ExactScorer(made, CPU).top(documents(), 7))
-
-
 def test_rough_scores_choose_what_is_looked_at_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast, "_NARROW", 4)
     rows, made = documents(300), model(instance(mixed=mixed(), beam=3))
@@ -132,20 +125,6 @@ def test_rough_scores_choose_what_is_looked_at_in_full(monkeypatch: pytest.Monke
         found = FastScorer(made, precision="float32", effort=effort).top(rows, 5)
         shares.append(np.mean(found.ids == expected.ids))
     assert shares[0] < shares[1] < shares[2] == 1
-
-
-def test_the_graph_is_told_the_effort(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-
-    def noting(self: object, queries: object, beam: int, effort: int) -> object:
-        seen.append(effort)
-        return plain(self, queries, beam, effort)
-
-    plain = fast.NeighbourGraph.nearest
-    monkeypatch.setattr(fast, "_FLAT", 4)
-    monkeypatch.setattr(fast.NeighbourGraph, "nearest", noting)
-    FastScorer(model(instance(mixed=mixed())), effort=123).top(documents(), 7)
-    assert seen == [123]
 
 
 def test_eight_bits_are_close() -> None:

@@ -34,6 +34,14 @@ def test_texts_get_their_labels_best_first(model: Model, dataset: Dataset) -> No
     assert all(sorted(row) == list(range(8)) for row in found.ids.tolist())
 
 
+def test_fast_answers_are_those_of_the_exact_scorer_but_for_rounding(model: Model, dataset: Dataset) -> None:
+    texts = list(dataset.test.documents.texts or [])
+    exact, fast = (Predictor(model, fast=fast, threads=2).predict(texts, top=3) for fast in (False, True))
+    assert (exact.ids[:, 0] == fast.ids[:, 0]).all()
+    assert np.allclose(exact.scores, fast.scores, atol=0.01)
+    assert not np.array_equal(exact.scores, fast.scores)
+
+
 def test_the_model_says_whose_a_row_is(model: Model, dataset: Dataset) -> None:
     predictor = Predictor(model)
     best = predictor.predict([(dataset.test.documents.texts or [])[3]], top=1)[0][0]

@@ -17,12 +17,21 @@ __all__ = ["Predictor"]
 class Predictor:
     """Answers with a trained model.
 
-    `tail` leans from frequent labels (0) to rare ones (1); None: as the model was made.
+    `tail` leans from frequent labels (0) to rare ones (1); None: as the model was made. `fast` takes compiled loops on
+    the CPU, weights of eight bits, and so many threads where there are many texts; it pays for many calls.
     """
 
-    def __init__(self, model: Model, *, device: str = "cpu", tail: float | None = None) -> None:
+    def __init__(
+        self, model: Model, *, device: str = "cpu", tail: float | None = None, fast: bool = False, threads: int = 1
+    ) -> None:
         self.model = model
-        self.scorer: Scorer = ExactScorer(model, choose_device(device), tail=tail)
+        self.scorer: Scorer
+        if fast:
+            from decaf.scoring.fast import FastScorer  # compiled when first used
+
+            self.scorer = FastScorer(model, tail=tail, threads=threads)
+        else:
+            self.scorer = ExactScorer(model, choose_device(device), tail=tail)
 
     def predict(self, texts: Sequence[str], *, top: int = 5, threshold: float = 0.0) -> Predictions:
         """The labels of each text that are most likely, and at least as likely as the threshold.

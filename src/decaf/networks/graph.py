@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from decaf.errors import ModelError
@@ -35,19 +33,11 @@ class NeighbourGraph:
 
     def search(self, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The nearest vectors and their products with the queries -> [queries, count] each."""
-        numbers, scores = self.nearest(queries.cpu().contiguous().numpy(), count, _SEARCHED)
+        wanted = self._faiss.SearchParametersHNSW(efSearch=max(_SEARCHED, count))
+        scores, numbers = self._index.search(queries.cpu().contiguous().numpy(), count, params=wanted)
         found = torch.as_tensor(numbers)
         values = torch.as_tensor(scores).masked_fill(found < 0, NOBODY)
         return found.clamp(min=0).to(queries.device), values.to(queries.device)
-
-    def nearest(
-        self, queries: NDArray[np.float32], count: int, effort: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The same, on the thread that calls, with so many candidates in view; -1 for none."""
-        self._faiss.omp_set_num_threads(1)  # of this thread
-        wanted = self._faiss.SearchParametersHNSW(efSearch=max(effort, count))
-        scores, numbers = self._index.search(queries, min(count, self._index.ntotal), params=wanted)
-        return numbers, scores
 
 
 def _library() -> Any:  # noqa: ANN401 - faiss has no types

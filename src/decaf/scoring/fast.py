@@ -15,7 +15,7 @@ from torch import Tensor
 from decaf.errors import ConfigError, ModelError
 from decaf.model import Model
 from decaf.networks import FrozenEncoder, Instance, Shortlister
-from decaf.networks.graph import NOBODY, NeighbourGraph
+from decaf.networks.graph import NOBODY
 from decaf.predictions import Predictions
 from decaf.progress import progress
 from decaf.scoring.exact import CANDIDATES, merged
@@ -24,8 +24,7 @@ from decaf.scoring.kernels import Clusters, Documents, Encoder, Labels, encode, 
 __all__ = ["FastScorer"]
 
 _DOCUMENTS = 256  # of one thread at a time
-_FLAT = 1 << 14  # clusters that are all looked at
-_NARROW = 128  # directions along which they are
+_NARROW = 128  # directions along which all clusters are looked at
 _NOTHING: NDArray[np.float32] = np.zeros((0, 1), dtype=np.float32)
 
 
@@ -122,38 +121,33 @@ def _encoded(documents: Documents, encoder: Encoder) -> NDArray[np.float32]:
 
 
 class _Clusters:
-    """A search for the best clusters: all are looked at where they are few, else those along a graph of neighbours."""
+    """A search for the best clusters: all along the first directions, the best in full."""
 
     def __init__(self, shortlister: Shortlister, effort: int, precision: str) -> None:
         self._shortlister, self._effort = shortlister, effort
         self.paths = bool(shortlister.above)
-        weights, bias = shortlister.weights.numpy(), shortlister.bias.numpy().astype(np.float32)
-        self._graph: NeighbourGraph | None = None
-        if shortlister.above or shortlister.searched:
-            return
-        if len(bias) > _FLAT:
-            # The bias is one more component of a cluster's vector, and every document has a 1 there.
-            self._graph = NeighbourGraph(torch.as_tensor(np.concatenate([weights, bias[:, None]], axis=1)).float())
-            return
-        _, directions = np.linalg.eigh(weights.T.astype(np.float64) @ weights)
-        rotation = np.ascontiguousarray(directions[:, ::-1].T, dtype=np.float32)
-        turned = weights @ rotation.T
-        first = np.pad(turned[:, :_NARROW], ((0, -len(bias) % 4), (0, 0)))
-        parts = [(part.values, part.scales) for part in (_Quantised.of(rows, precision) for rows in (first, turned))]
-        self._flat = Clusters(rotation, *parts[0], *parts[1], bias)
+        self._searched = None if shortlister.above or shortlister.searched else _turned(shortlister, precision)
 
     def nearest(self, vectors: NDArray[np.float32], beam: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """The best clusters and their scores -> [documents, at most beam] each; -1 for none."""
-        if self._shortlister.above or self._shortlister.searched:
+        if self._searched is None:
             found, of_found = self._shortlister.nearest(torch.as_tensor(vectors), beam)
             return found.masked_fill(of_found <= NOBODY, -1).numpy(), of_found.numpy()
-        if self._graph is not None:
-            ones = np.ones((len(vectors), 1), dtype=np.float32)
-            return self._graph.nearest(np.concatenate([vectors, ones], axis=1), beam, self._effort)
-        clusters = np.full((len(vectors), min(beam, len(self._flat.bias))), -1, dtype=np.int64)
+        clusters = np.full((len(vectors), min(beam, len(self._searched.bias))), -1, dtype=np.int64)
         scores = np.full(clusters.shape, -np.inf, dtype=np.float32)
-        scan(vectors, self._flat, max(self._effort, beam), clusters, scores)
+        scan(vectors, self._searched, max(self._effort, beam), clusters, scores)
         return clusters, scores
+
+
+def _turned(shortlister: Shortlister, precision: str) -> Clusters:
+    """The clusters' vectors, turned so that most of what they are lies in the first directions."""
+    weights, bias = shortlister.weights.numpy(), shortlister.bias.numpy().astype(np.float32)
+    _, directions = np.linalg.eigh(weights.T.astype(np.float64) @ weights)
+    rotation = np.ascontiguousarray(directions[:, ::-1].T, dtype=np.float32)
+    turned = weights @ rotation.T
+    first = np.pad(turned[:, :_NARROW], ((0, -len(bias) % 4), (0, 0)))
+    rough, whole = (_Quantised.of(rows, precision) for rows in (first, turned))
+    return Clusters(rotation, rough.values, rough.scales, whole.values, whole.scales, bias)
 
 
 class _Instance:
