@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -147,7 +148,8 @@ def _turned(shortlister: Shortlister, precision: str) -> Clusters:
     turned = weights @ rotation.T
     first = np.pad(turned[:, :_NARROW], ((0, -len(bias) % 4), (0, 0)))
     rough, whole = (_Quantised.of(rows, precision) for rows in (first, turned))
-    return Clusters(rotation, rough.values, rough.scales, whole.values, whole.scales, bias)
+    numbers = np.arange(len(bias))
+    return Clusters(rotation, rough.values, rough.scales, whole.values, whole.scales, bias, numbers)
 
 
 class _Instance:
@@ -177,7 +179,8 @@ class _Instance:
         quantised = [(part.values, part.scales) for part in (weights, texts, likeness, shares)]
         of_weights, of_texts, of_likeness, of_shares = quantised
         self._labels = Labels(bounds, numbers, *of_weights, bias, *of_texts, words, *of_likeness, *of_shares)
-        self._vocabulary = len(ranker.encoder.table)
+        self._vocabulary = len(ranker.encoder.table) if len(words) else 0
+        self._rooms = threading.local()
 
     def top(self, documents: Documents, top: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Labels [documents, top], -1 for none, and the logarithms of their chances."""
@@ -189,7 +192,13 @@ class _Instance:
             of_cluster = of_cluster if self._clusters.paths else -np.logaddexp(np.float32(0), -of_cluster)
             rank_apart(far, clusters, of_cluster, self._labels, found, chances)
         else:
-            rank(
-                documents, near, far, clusters, of_cluster, self._labels, self._blend, self._vocabulary, found, chances
-            )
+            about = (self._labels, self._blend, self._room())
+            rank(documents, near, far, clusters, of_cluster, *about, found, chances)
         return found, chances
+
+    def _room(self) -> NDArray[np.float32]:
+        """A place for each token, of this thread alone."""
+        if not hasattr(self._rooms, "weighs"):
+            self._rooms.weighs = np.zeros(self._vocabulary, dtype=np.float32)
+        room: NDArray[np.float32] = self._rooms.weighs
+        return room

@@ -57,6 +57,7 @@ class Clusters(NamedTuple):
     weights: NDArray[Any]  # [clusters, dim]
     scales: Floats
     bias: Floats
+    numbers: Ints  # from 0 up
 
 
 class Labels(NamedTuple):
@@ -109,7 +110,7 @@ def scan(
 ) -> None:
     """Look at all clusters along the first directions, four clusters at a time, and at the best of them in full."""
     count, narrow, dim = len(search.bias), search.first.shape[1], search.weights.shape[1]
-    rough, numbers = np.empty(len(search.first), np.float32), np.arange(count)
+    rough = np.empty(len(search.first), np.float32)
     scores, places = np.empty(count, np.float32), np.empty(count, np.int64)
     turned = np.empty(dim, np.float32)
     for document in range(len(vectors)):
@@ -132,7 +133,7 @@ def scan(
                 score = _product(search.weights[cluster], turned) * search.scales[cluster] + search.bias[cluster]
                 scores[kept], places[kept] = score, cluster
                 kept += 1
-        _best(scores[:kept], places, numbers, clusters[document], of_cluster[document])
+        _best(scores[:kept], places, search.numbers, clusters[document], of_cluster[document])
 
 
 @_compiled
@@ -161,14 +162,13 @@ def rank(
     of_cluster: Floats,  # their scores
     labels: Labels,
     blend: Floats,  # weights of text, cluster, likeness and share; slope, company and constant of chances
-    vocabulary: int,
+    weighs: Floats,  # room for what each token weighs in a document, zeros before and after; empty without words
     found: Ints,  # the best labels [documents, top], -1 for none
     chances: Floats,  # the logarithms of their chances
 ) -> None:
     """Find the best labels of the shortlisted clusters; of equal ones the higher number goes first."""
     most = clusters.shape[1] * np.max(labels.bounds[1:] - labels.bounds[:-1])
     scores, places = np.empty(most, np.float32), np.empty(most, np.int64)
-    weighs = np.zeros(vocabulary if len(labels.words) else 0, np.float32)  # what each token weighs in the document
     for document in range(len(clusters)):
         if len(labels.words):
             _spread(documents, document, weighs)
