@@ -25,7 +25,7 @@ from decaf.scoring.exact import ExactScorer
 from decaf.scoring.fast import FastScorer
 from decaf.scoring.scorer import Scorer
 
-EFFORTS = (50, 75, 100, 150, 200, 400)
+EFFORTS = (200, 400, 600, 800, 1200, 2400)
 TOP = 5
 
 

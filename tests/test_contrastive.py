@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from modules import dataset_of, topics
+from scipy import sparse
 from test_training import ODD, Stopped, answers, same
 
 import decaf
@@ -33,7 +34,7 @@ from decaf.modules.problem import Problem
 from decaf.modules.words import label_words
 from decaf.networks import Rows
 from decaf.scoring.exact import ExactScorer
-from decaf.training import _with_sizes
+from decaf.training import _why_none_held, _with_sizes
 
 CPU = torch.device("cpu")
 EPOCHS = {"tokens": 6, "shortlister": 4, "ranker": 5}
@@ -425,3 +426,21 @@ def test_a_finished_folder_is_refused_for_other_filters_of_held_out_documents(da
     other = replace(dataset, train=replace(dataset.train, filters=pairs))
     with pytest.raises(TrainingError, match="choose another folder"):
         train(other, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("share", "count", "said"),
+    [
+        (0.2, 200, "no documents are held out, 50 are needed (split.validation=0.25 or more)"),
+        (0.05, 333, "no documents are held out, 50 are needed (split.validation=0.16 or more)"),
+        (0.0, 333, "no documents are held out"),
+        (0.9, 60, "no documents are held out"),
+    ],
+)
+def test_it_says_why_no_documents_are_held_out(share: float, count: int, said: str) -> None:
+    problem = Problem.of(
+        sparse.csr_array(np.ones((count, 1), dtype=np.float32)),
+        sparse.csr_array(np.ones((1, 1), dtype=np.float32)),
+        sparse.csr_array(np.ones((count, 1), dtype=np.float32)),
+    )
+    assert _why_none_held(problem, recipe().with_settings([f"split.validation={share}"])) == said

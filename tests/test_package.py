@@ -104,6 +104,7 @@ ORDER = [
     "decaf.scoring.fast",
     "decaf.scoring",
     "decaf.predictor",
+    "decaf.batch",
     "decaf.evaluation",
     "decaf.console",
     "decaf.demo",

@@ -109,3 +109,14 @@ def test_only_labels_that_are_likely_enough_are_named(model: Model, dataset: Dat
 def test_a_model_without_a_blend_has_no_tail(model: Model) -> None:
     with pytest.raises(ModelError, match="only models of the contrastive recipe can lean from head to tail"):
         Predictor(model, tail=0.0)
+
+
+@pytest.mark.parametrize(("calibrated", "threshold", "warned"), [(True, 0.2, 0), (False, 0.2, 1), (False, 0.0, 0)])
+def test_a_threshold_on_chances_that_were_not_measured_is_warned_of(
+    model: Model, caplog: pytest.LogCaptureFixture, calibrated: bool, threshold: float, warned: int
+) -> None:
+    known = replace(model, about=model.about | {"calibrated": calibrated})
+    Predictor(known).predict(["topic aa"], threshold=threshold)
+    assert [record.message for record in caplog.records] == [
+        "the chances of this model were not measured on held-out documents; a threshold says little"
+    ] * warned

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from decaf import __version__
-from decaf.errors import DataError, DecafError
+from decaf.errors import ConfigError, DataError, DecafError
 
 if TYPE_CHECKING:
+    from decaf.batch import BatchSettings
     from decaf.config import Config
     from decaf.datasets import Dataset, Statistics
 
@@ -102,7 +103,7 @@ def train(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL", help="Folder of the model.")],
     recipe: Recipe = "contrastive",
     device: Device = "auto",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of training; split.seed is that of splits.")] = 0,
     assignments: Assignments = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show warnings alone.")] = False,
 ) -> None:
@@ -152,11 +153,31 @@ def predict(
     top: Annotated[int, typer.Option(min=1, help="Labels for each text.")] = 5,
     source: Annotated[
         Path | None,
-        typer.Option("--input", metavar="FILE", help="Read texts from a file, one a line; - is standard input."),
+        typer.Option(
+            "--input",
+            metavar="FILE",
+            help="Read texts from a file, one a line; - is standard input. With --output also tables.",
+        ),
     ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="Write what is found for --input into a new .jsonl, .csv or .parquet file; stopped, it can go on.",
+        ),
+    ] = None,
+    column: Annotated[
+        str, typer.Option("--text", metavar="COLUMN", help="Column of the text; left out: text, title, name, ...")
+    ] = "",
     threshold: Annotated[float, typer.Option(min=0, max=1, help="Only labels at least this likely.")] = 0.0,
     tail: Tail = None,
     device: Device = "cpu",
+    fast: Annotated[
+        bool, typer.Option("--fast/--exact", help="Score by compiled loops on the CPU, nearly as exactly.")
+    ] = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the CPU; left out: one for each core.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
 ) -> None:
     """Find the few labels that belong to a text."""
@@ -164,11 +185,24 @@ def predict(
     from decaf.model import Model
     from decaf.predictor import Predictor
 
+    if fast and device == "cuda":
+        raise ConfigError("--fast scores on the CPU; leave it out, or leave out --device cuda")
+    if output is not None:
+        from decaf.batch import BatchSettings
+
+        if texts or source is None or as_json:
+            raise DataError(
+                "--output goes with --input FILE, without texts and without --json; its suffix is the format"
+            )
+        _predict_file(model, source, output, BatchSettings(column, top, threshold, tail, device, fast), threads)
+        return
+    if column:
+        raise DataError("--text names a column of a table, which is read for --output OUT; add that")
     with console.session():
         wanted = [*(texts or []), *(_lines(source) if source is not None else [])]
         if not wanted:
             raise DataError("there is no text to predict; write it behind the model, or name a file with --input")
-        predictor = Predictor(Model.load(model), device=device, tail=tail)
+        predictor = Predictor(Model.load(model), device=device, tail=tail, fast=fast, threads=_use_threads(threads))
         predictions = predictor.predict(wanted, top=top, threshold=threshold)
     labels = predictor.model.labels
     if not as_json:
@@ -304,6 +338,28 @@ def settings(recipe: Recipe = "contrastive", assignments: Assignments = None, as
         print(json.dumps(config.to_json(), indent=1))
     else:
         console.show_settings(config)
+
+
+def _predict_file(model: Path, source: Path, output: Path, settings: BatchSettings, threads: int | None) -> None:
+    from decaf import console
+    from decaf.batch import predict_file
+
+    with console.session():
+        try:
+            count = predict_file(model, source, output, settings, threads=_use_threads(threads))
+        except KeyboardInterrupt:
+            console.say("stopped; run the same command again to go on")
+            raise typer.Exit(130) from None
+    console.say(f"wrote {output}: {count:,} documents")
+
+
+def _use_threads(threads: int | None) -> int:
+    """How many threads there are to work with, after this choice."""
+    import torch
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return torch.get_num_threads()
 
 
 def _lines(source: Path) -> list[str]:

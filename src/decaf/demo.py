@@ -18,6 +18,10 @@ __all__ = ["run_demo"]
 _NEW = ("python3-neural-parser", "libsparse-matrix-dev")  # names of no Debian package
 _SHOWN = range(0, 14_000, 4000)  # test documents
 
+_WHAT = """[bold]the catalogue[/bold]: names of Debian packages (documents), and the packages that each depends on,
+recommends, suggests or enhances (labels)
+"""
+_LEAN = "what the figures are: docs/metrics.md; --tail leans from frequent labels to rare ones (PSP)"
 _NEXT = """
 [bold]with your own data[/bold]
   source .venv/bin/activate          puts decaf on your path
@@ -34,6 +38,7 @@ def run_demo(config: Config, output: Path | None = None) -> None:
 
     With a folder, the model is kept there.
     """
+    console.out.print(_WHAT, end="", soft_wrap=True)
     dataset = Dataset.load(CATALOGUE)
     ready = with_features(dataset, FeatureSettings())
     console.show_statistics(statistics(ready))
@@ -50,8 +55,9 @@ def run_demo(config: Config, output: Path | None = None) -> None:
     console.show_metrics({name: evaluate(of, truth, gains, filters) for name, of in systems.items()})
     rare = {name: frequency_quantiles(of, truth, dataset.frequency, filters) for name, of in systems.items()}
     console.show_quantiles(rare)
+    console.out.print(_LEAN, soft_wrap=True)
 
-    console.out.print("\n[bold]packages of the test part: what they depend on (what is right is ticked)[/bold]")
+    console.out.print("\n[bold]packages of the test part: what they relate to (what is right is ticked)[/bold]")
     right = [truth.indices[truth.indptr[row] : truth.indptr[row + 1]].tolist() for row in _SHOWN]
     console.show_predictions(map(dataset.test.documents.text, _SHOWN), found.take(_SHOWN, 5), dataset.labels, right)
     console.out.print("\n[bold]names of no package[/bold]")

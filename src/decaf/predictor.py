@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from decaf.devices import choose_device
@@ -12,6 +13,8 @@ from decaf.scoring.exact import ExactScorer
 from decaf.scoring.scorer import Scorer
 
 __all__ = ["Predictor"]
+
+log = logging.getLogger(__name__)
 
 
 class Predictor:
@@ -40,6 +43,8 @@ class Predictor:
         """
         if isinstance(texts, str):
             raise TypeError("predict takes a list of texts; write predict([text])")
+        if threshold > 0 and not self.model.about.get("calibrated", False):
+            log.warning("the chances of this model were not measured on held-out documents; a threshold says little")
         if self.model.features is None:
             raise ModelError("this model was trained on ready features and knows no words; use predictor.scorer")
         return self.scorer.top(self.model.features.transform(texts), top).above(threshold)

@@ -25,7 +25,7 @@ from decaf.features import Features, texts_of, with_features
 from decaf.model import FORMAT, Model, read_header
 from decaf.modules.blend import learn_blend
 from decaf.modules.checkpoints import Checkpoint, Forgetful
-from decaf.modules.problem import Problem
+from decaf.modules.problem import ENOUGH_TO_HOLD, Problem
 from decaf.modules.ranker import learn_ranker
 from decaf.modules.shortlister import Shortlist, learn_shortlister
 from decaf.modules.tokens import Tokens, learn_tokens
@@ -70,7 +70,7 @@ def train(
     if not len(problem.kept):
         raise TrainingError(f"{dataset.name}: no training document has both a known token and a label")
     if config.model.loss == "softmax" and problem.held is None:
-        log.info("no documents are held out: scores are in the right order, but they are no chances")
+        log.warning("%s: scores are in the right order, but they are no chances", _why_none_held(problem, config))
     config = _with_sizes(config, problem, where)
     _check_memory(problem, config, where)
     run = _fingerprint(problem, dataset.labels, config, seed)
@@ -91,6 +91,7 @@ def train(
         "run": run,
         "labels": dataset.labels.count,
         "trained_labels": len(problem.kept),
+        "calibrated": config.model.loss == "softmax" and problem.held is not None,
         "tokens": problem.documents.shape[1],
         "seconds": round(time.perf_counter() - started, 1),
     }
@@ -180,6 +181,16 @@ def _with_sizes(config: Config, problem: Problem, device: torch.device) -> Confi
             config.ranker, negatives=min(negatives, labels), batch=config.ranker.batch or _batch(documents, 1024)
         ),
     )
+
+
+def _why_none_held(problem: Problem, config: Config) -> str:
+    """Why there are no held-out documents, and what to do about it."""
+    share, documents = config.split.validation, problem.documents.shape[0]
+    if not share or documents < 2 * ENOUGH_TO_HOLD:
+        return "no documents are held out"
+    needed = math.ceil(100 * ENOUGH_TO_HOLD / documents) / 100
+    few = f"no documents are held out, {ENOUGH_TO_HOLD} are needed"
+    return few if share >= needed else f"{few} (split.validation={needed:g} or more)"
 
 
 def _batch(documents: int, most: int) -> int:

@@ -19,14 +19,24 @@ from decaf.datasets.parts import Items, Part, Parts, empty_part, no_pairs
 from decaf.errors import DataError
 from decaf.progress import progress
 
-__all__ = ["TABLE_SUFFIXES", "read_tables", "table_files", "write_tables"]
+__all__ = [
+    "ID_COLUMNS",
+    "TABLE_SUFFIXES",
+    "TEXT_COLUMNS",
+    "open_csv",
+    "read_tables",
+    "table_files",
+    "text_cell",
+    "usual_column",
+    "write_tables",
+]
 
 log = logging.getLogger(__name__)
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
-_TEXT = ("text", "title", "name", "query", "document")
+TEXT_COLUMNS = ("text", "title", "name", "query", "document")
 _LABELS = ("labels", "label", "targets", "target", "tags", "categories")
-_ID = ("id", "uid")
+ID_COLUMNS = ("id", "uid")
 _SEPARATORS = ";|,\t"
 
 _Record = tuple[int, dict[str, Any]]  # line (in Parquet: row) and cells
@@ -91,11 +101,11 @@ class _LabelNames:
         """The labels of a label table, in its order."""
         names = cls(path)
         header, records = _open_table(path)
-        text_column = _column(header, "", _TEXT, "label text", path)
+        text_column = _column(header, "", TEXT_COLUMNS, "label text", path)
         id_column = _id_column(header, settings, path)
         for line, record in records:
-            text = _text_cell(record, text_column, path, line)
-            names._add(line, text if id_column is None else _text_cell(record, id_column, path, line), text, record)
+            text = text_cell(record, text_column, path, line)
+            names._add(line, text if id_column is None else text_cell(record, id_column, path, line), text, record)
         return names
 
     def row(self, name: str, path: Path, line: int) -> int:
@@ -121,14 +131,14 @@ def _read_documents(path: Path, settings: TableSettings, names: _LabelNames) -> 
     header, records = _open_table(path)
     if not header:
         return Items(0, [], []), TargetColumns(path)
-    text_column = _column(header, settings.text, _TEXT, "document text", path)
+    text_column = _column(header, settings.text, TEXT_COLUMNS, "document text", path)
     label_column = _column(header, settings.labels, _LABELS, "labels", path)
     id_column = _id_column(header, settings, path)
     columns, targets = ItemColumns(path), TargetColumns(path)
     unsplit: Counter[str] = Counter()  # marks in cells that look like several labels, but were not split
     for line, record in records:
-        name = str(len(columns.texts)) if id_column is None else _text_cell(record, id_column, path, line)
-        columns.add(line, name, _text_cell(record, text_column, path, line), _content_cell(record, path, line))
+        name = str(len(columns.texts)) if id_column is None else text_cell(record, id_column, path, line)
+        columns.add(line, name, text_cell(record, text_column, path, line), _content_cell(record, path, line))
         cell = record.get(label_column)
         labels = _label_names(cell, settings.separator, path, line)
         if isinstance(cell, str) and len(labels) == 1 and settings.separator:
@@ -183,7 +193,7 @@ def _column(header: Sequence[str], chosen: str, usual: Sequence[str], what: str,
     """The chosen column, or the first of the usual ones that the table has, in small or capital letters."""
     if chosen in header:
         return chosen
-    if not chosen and (found := _usual_column(header, usual)) is not None:
+    if not chosen and (found := usual_column(header, usual)) is not None:
         return found
     key = {"document text": "table.text", "labels": "table.labels"}.get(what)
     wanted = f"a column {chosen!r}" if chosen else f"a column for the {what} ({', '.join(usual)})"
@@ -191,16 +201,18 @@ def _column(header: Sequence[str], chosen: str, usual: Sequence[str], what: str,
     raise DataError(f"{path}: expected {wanted}, found {', '.join(map(repr, header))}{advice}")
 
 
-def _usual_column(header: Sequence[str], usual: Sequence[str]) -> str | None:
+def usual_column(header: Sequence[str], usual: Sequence[str]) -> str | None:
+    """The first of the usual names that is there."""
     names = {name.lower(): name for name in reversed(header)}
     return next((names[name] for name in usual if name in names), None)
 
 
 def _id_column(header: Sequence[str], settings: TableSettings, path: Path) -> str | None:
-    return _column(header, settings.id, (), "id", path) if settings.id else _usual_column(header, _ID)
+    return _column(header, settings.id, (), "id", path) if settings.id else usual_column(header, ID_COLUMNS)
 
 
-def _text_cell(record: dict[str, Any], column: str, path: Path, line: int) -> str:
+def text_cell(record: dict[str, Any], column: str, path: Path, line: int) -> str:
+    """A cell that is a text; nothing is an empty one."""
     if column not in record:
         raise DataError.at(
             path, line, f"expected {column!r}, as in the first row; found {', '.join(map(repr, record))}"
@@ -210,7 +222,7 @@ def _text_cell(record: dict[str, Any], column: str, path: Path, line: int) -> st
 
 
 def _content_cell(record: dict[str, Any], path: Path, line: int) -> str:
-    return _text_cell(record, "content", path, line) if "content" in record else ""
+    return text_cell(record, "content", path, line) if "content" in record else ""
 
 
 def _open_table(path: Path) -> tuple[list[str], Iterator[_Record]]:
@@ -219,7 +231,7 @@ def _open_table(path: Path) -> tuple[list[str], Iterator[_Record]]:
     if not path.is_file():
         raise DataError(f"{path}: there is no such file")
     if suffix in (".csv", ".tsv"):
-        return _open_csv(path, "\t" if suffix == ".tsv" else None)
+        return open_csv(path, "\t" if suffix == ".tsv" else None)
     if suffix in (".jsonl", ".ndjson"):
         records = read_records(path)
         first = next(records, None)
@@ -229,7 +241,8 @@ def _open_table(path: Path) -> tuple[list[str], Iterator[_Record]]:
     raise DataError(f"{path}: is no table; expected one of {', '.join(TABLE_SUFFIXES)}")
 
 
-def _open_csv(path: Path, delimiter: str | None) -> tuple[list[str], Iterator[_Record]]:
+def open_csv(path: Path, delimiter: str | None) -> tuple[list[str], Iterator[_Record]]:
+    """Column names and rows with their lines; a delimiter that is not given is found out."""
     csv.field_size_limit(2**31 - 1)  # one document may have a hundred thousand labels
     lines = (text for _, text in read_lines(path))
     first = next(lines, "")

@@ -58,7 +58,7 @@ def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, ta
     chosen = dict(zip(_PARTS, weighed, strict=True))
     keeper.note(module=name, tail=tail, calibration_error=error, **chosen, **{"P@1": found.p1, "PSP@1": found.psp1})
     summary = ", ".join(f"{part} {weight:.2f}" for part, weight in chosen.items())
-    log.info("%s: %s; chances are off by %.1f %%", name, summary, 100 * error)
+    log.info("%s: %s; chances are off by %.1f %% where fitted", name, summary, 100 * error)
     log.info("%s: held-out P@1 %.2f, PSP@1 %.2f at tail %g", name, found.p1, found.psp1, tail)
     return made
 

@@ -13,10 +13,10 @@ from torch import Tensor
 from decaf.datasets.pairs import reverse_pairs
 from decaf.features import unit_values
 
-__all__ = ["Held", "MetaLabels", "Problem", "label_sums"]
+__all__ = ["ENOUGH_TO_HOLD", "Held", "MetaLabels", "Problem", "label_sums"]
 
 _HELD = 2_000  # documents, enough to choose by
-_TOO_FEW = 50  # documents, too few to choose by
+ENOUGH_TO_HOLD = 50  # documents, enough to choose by
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,14 +95,14 @@ def _judged_pairs(truth: sparse.csr_array, share: float, rng: np.random.Generato
     """Which pairs to hold out: those of a share of the documents, but for labels that would keep no pair at all."""
     wanted = min(round(share * truth.shape[0]), _HELD)
     judged = np.zeros(truth.nnz, dtype=bool)
-    if wanted >= _TOO_FEW:
+    if wanted >= ENOUGH_TO_HOLD:
         chosen = np.zeros(truth.shape[0], dtype=bool)
         chosen[rng.choice(truth.shape[0], wanted, replace=False)] = True
         judged = np.repeat(chosen, np.diff(truth.indptr))
         left = np.bincount(truth.indices[~judged], minlength=truth.shape[1])
         judged &= left[truth.indices] > 0
         documents = np.count_nonzero(np.bincount(_pairs(truth)[judged, 0]))
-        judged &= documents >= _TOO_FEW
+        judged &= documents >= ENOUGH_TO_HOLD
     return judged
 
 
