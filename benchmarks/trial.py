@@ -17,7 +17,7 @@ from decaf.modules.shortlister import retrieve
 from decaf.predictions import Predictions
 from decaf.scoring.exact import ExactScorer
 
-__all__ = ["device_name", "judged", "measure", "reliability_of", "test_features", "trained"]
+__all__ = ["device_name", "features_to_test", "judged", "measure", "reliability_of", "trained"]
 
 
 def device_name(device: str) -> str:
@@ -54,7 +54,7 @@ def judged(model: Model, dataset: Dataset, device: str) -> dict[str, Any]:
     }
 
 
-def test_features(model: Model, dataset: Dataset) -> sparse.csr_array:
+def features_to_test(model: Model, dataset: Dataset) -> sparse.csr_array:
     """The features of the test documents."""
     if model.features is None:
         return dataset.test.documents.need_features()
@@ -64,7 +64,7 @@ def test_features(model: Model, dataset: Dataset) -> sparse.csr_array:
 def shortlist_recall(model: Model, dataset: Dataset) -> float:
     """Percent of the test pairs whose label is in the shortlist of the first instance."""
     instance = model.instances[0]
-    clusters = retrieve(instance.shortlister, test_features(model, dataset), instance.beam).cpu().numpy()
+    clusters = retrieve(instance.shortlister, features_to_test(model, dataset), instance.beam).cpu().numpy()
     members = instance.shortlister.members.cpu().numpy()
     cluster = np.full(dataset.labels.count, -1)
     there = members >= 0
@@ -80,7 +80,7 @@ def shortlist_recall(model: Model, dataset: Dataset) -> float:
 def reliability_of(model: Model, dataset: Dataset, device: str, top: int = 5) -> dict[str, Any]:
     """How often labels of a chance are right, on the test documents, and by how much chances are off in the mean."""
     scorer = ExactScorer(model, torch.device(device))
-    predictions: Predictions = scorer.top(test_features(model, dataset), top)
+    predictions: Predictions = scorer.top(features_to_test(model, dataset), top)
     predictions = predictions.without(dataset.test.filters, dataset.labels.count)
     there = predictions.ids >= 0
     rows = np.repeat(np.arange(len(predictions)), top).reshape(there.shape)

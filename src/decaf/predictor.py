@@ -28,6 +28,7 @@ class Predictor:
         self, model: Model, *, device: str = "cpu", tail: float | None = None, fast: bool = False, threads: int = 1
     ) -> None:
         self.model = model
+        self._trusted = bool(model.about.get("calibrated", False))
         self.scorer: Scorer
         if fast:
             from decaf.scoring.fast import FastScorer  # compiled when first used
@@ -43,7 +44,8 @@ class Predictor:
         """
         if isinstance(texts, str):
             raise TypeError("predict takes a list of texts; write predict([text])")
-        if threshold > 0 and not self.model.about.get("calibrated", False):
+        if threshold > 0 and not self._trusted:
+            self._trusted = True  # said once
             log.warning("the chances of this model were not measured on held-out documents; a threshold says little")
         if self.model.features is None:
             raise ModelError("this model was trained on ready features and knows no words; use predictor.scorer")
