@@ -25,7 +25,7 @@ VARIANTS: dict[str, tuple[list[str], str]] = {
     "no-init": ([*ONE, "ranker.from_text=false"], "-0.6, -1.0"),
     "z1": ([*ONE, "model.refinement=false"], "-4.9, -2.8"),
     "z2": ([*ONE, "model.text=false"], "-2.4, -3.5"),
-    "fixed-embeddings": ([*ONE, "tokens.kind=fixed", "model.lite=true"], "-6.0, -5.4"),
+    "fixed-embeddings": ([*ONE, "tokens.kind=fixed"], "-6.0, -5.4"),
     "small-fan-out": ([*ONE, "shortlister.clusters=2048"], "-2.1, -1.8"),
     "hnsw": ([*ONE, "shortlister.kind=hnsw"], "-1.7, -1.3"),
     "neighbours": ([*ONE, "shortlister.kind=neighbours"], ""),

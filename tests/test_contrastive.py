@@ -13,7 +13,7 @@ import pytest
 import torch
 from modules import dataset_of, topics
 from scipy import sparse
-from test_training import ODD, Stopped, answers, same
+from test_training import ODD, answers, same, stop
 
 import decaf
 from decaf import (
@@ -28,8 +28,7 @@ from decaf import (
     with_features,
 )
 from decaf.config import RECIPES, recipe
-from decaf.modules import checkpoints, loop
-from decaf.modules.checkpoints import Checkpoint
+from decaf.modules import loop
 from decaf.modules.problem import Problem
 from decaf.modules.words import label_words
 from decaf.networks import Rows
@@ -353,18 +352,7 @@ def test_texts_are_turned_round_where_links_go_both_ways(items: int, believed: b
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
     dataset: Dataset, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: tuple[str, int]
 ) -> None:
-    monkeypatch.setattr(checkpoints, "_SHARE", float("inf"))
-    keep = Checkpoint.keep
-
-    def keep_and_stop(self: Checkpoint, name: str, tensors: dict[str, torch.Tensor], epochs: int) -> None:
-        keep(self, name, tensors, epochs)
-        if (name, epochs) == stop_at:
-            raise Stopped
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "keep", keep_and_stop)
-        with pytest.raises(Stopped):
-            train(dataset, folder=tmp_path)
+    stop(monkeypatch, stop_at, lambda: train(dataset, folder=tmp_path))
     assert not (tmp_path / "model.json").exists()
     torch.manual_seed(99)
     again = train(dataset, folder=tmp_path)

@@ -352,14 +352,20 @@ def test_a_finished_folder_is_refused_for_labels_in_other_places(dataset: Datase
         train(moved, folder=tmp_path)
 
 
+@pytest.mark.parametrize(("setting", "learned"), [("tokens.kind=fixed", False), ("model.lite=true", False), ("", True)])
+def test_token_embeddings_that_are_fixed_stay_so(dataset: Dataset, setting: str, learned: bool) -> None:
+    """Module II has them first, module IV last."""
+    (made,) = train(dataset, *([setting] if setting else [])).instances
+    tables = made.shortlister.encoder.table, made.ranker.encoder.table
+    assert torch.equal(*tables) is not learned
+
+
 class Stopped(BaseException):
     """The process ends here."""
 
 
-@pytest.mark.parametrize("stop_at", [("module I", 3), ("module II", 2), ("module IV", 4)])
-def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
-    dataset: Dataset, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: tuple[str, int]
-) -> None:
+def stop(monkeypatch: pytest.MonkeyPatch, stop_at: tuple[str, int], run: Callable[[], object]) -> None:
+    """Run until the state of that module after so many epochs is kept; every epoch's is, from here on."""
     monkeypatch.setattr(checkpoints, "_SHARE", float("inf"))
     keep = Checkpoint.keep
 
@@ -371,7 +377,14 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoint, "keep", keep_and_stop)
         with pytest.raises(Stopped):
-            train(dataset, folder=tmp_path)
+            run()
+
+
+@pytest.mark.parametrize("stop_at", [("module I", 3), ("module II", 2), ("module IV", 4)])
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
+    dataset: Dataset, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: tuple[str, int]
+) -> None:
+    stop(monkeypatch, stop_at, lambda: train(dataset, folder=tmp_path))
     assert not (tmp_path / "model.json").exists()
     assert same(answers(train(dataset, folder=tmp_path), dataset), answers(model, dataset))
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]

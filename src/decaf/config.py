@@ -187,6 +187,11 @@ class Config:
     blend: BlendSettings = field(default_factory=BlendSettings)
     ensemble: EnsembleSettings = field(default_factory=EnsembleSettings)
 
+    @property
+    def learns_tokens(self) -> bool:
+        """Whether modules II and IV go on learning token embeddings."""
+        return not self.model.lite and self.tokens.kind != "fixed"
+
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """The configuration from nested JSON; what is not named keeps its default."""

@@ -12,7 +12,7 @@ import torch
 
 from decaf.errors import ConfigError
 
-__all__ = ["choose_device", "free_memory", "memory_kept"]
+__all__ = ["choose_device", "free_memory", "memory_kept", "on_gpu"]
 
 # glibc's malloc: the option's number, its value while memory is kept, and its default.
 _TRIM_THRESHOLD = (-1, -1, 128 * 1024)
@@ -34,9 +34,14 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def on_gpu(device: torch.device) -> bool:
+    """Whether steps are recorded once and replayed there, so that tensors must keep their shapes."""
+    return device.type == "cuda"
+
+
 def free_memory(device: torch.device) -> int | None:
     """Bytes that can be had on the device; None where the system does not tell."""
-    if device.type == "cuda":
+    if on_gpu(device):
         return torch.cuda.mem_get_info(device)[0]
     meminfo = Path("/proc/meminfo")
     if meminfo.is_file():

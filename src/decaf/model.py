@@ -106,6 +106,12 @@ class Model:
         content.pop("format")
         return cls(config, features, labels, kept, instances, content)
 
+    def tail(self, wanted: float | None) -> float:
+        """The place between head and tail that is wanted, or where the model was made to stand."""
+        if wanted is not None and any(instance.blend is None for instance in self.instances):
+            raise ModelError("only models of the contrastive recipe can lean from head to tail; leave the tail out")
+        return self.config.blend.tail if wanted is None else wanted
+
     def facts(self) -> dict[str, Any]:
         """What the model is made of, for people and JSON."""
         first = self.instances[0]

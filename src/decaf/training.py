@@ -19,7 +19,7 @@ from torch import Tensor
 
 from decaf.config import Config, recipe
 from decaf.datasets import Dataset, Items
-from decaf.devices import choose_device, free_memory, memory_kept
+from decaf.devices import choose_device, free_memory, memory_kept, on_gpu
 from decaf.errors import ModelError, TrainingError
 from decaf.features import Features, texts_of, with_features
 from decaf.model import FORMAT, Model, read_header
@@ -52,21 +52,7 @@ def train(
     started = time.perf_counter()
     where = choose_device(device)
     config = config or recipe()
-    features = None
-    ready = (dataset.train.documents.features, dataset.labels.features)
-    if dataset.has_texts and any(given is None for given in ready):
-        texts = texts_of(dataset.train.documents, config.features), texts_of(dataset.labels, config.features)
-        features = Features.learn(*texts, config.features)
-    dataset = with_features(dataset, config.features, features)
-    problem = Problem.of(
-        dataset.train.documents.need_features(),
-        dataset.labels.need_features(),
-        dataset.train.truth,
-        dataset.train.filters,
-        dataset.inverse_propensity,
-        hold=config.split.validation,
-        seed=config.split.seed,
-    )
+    features, problem = _learn_features(dataset, config)
     if not len(problem.kept):
         raise TrainingError(f"{dataset.name}: no training document has both a known token and a label")
     if config.model.loss == "softmax" and problem.held is None:
@@ -101,6 +87,25 @@ def train(
         keeper.finish()
         plot_run(Path(folder))
     return model
+
+
+def _learn_features(dataset: Dataset, config: Config) -> tuple[Features | None, Problem]:
+    """Features, unless the dataset has its own, and what is to be learned from them."""
+    features = None
+    ready = (dataset.train.documents.features, dataset.labels.features)
+    if dataset.has_texts and any(given is None for given in ready):
+        texts = texts_of(dataset.train.documents, config.features), texts_of(dataset.labels, config.features)
+        features = Features.learn(*texts, config.features)
+    dataset = with_features(dataset, config.features, features)
+    return features, Problem.of(
+        dataset.train.documents.need_features(),
+        dataset.labels.need_features(),
+        dataset.train.truth,
+        dataset.train.filters,
+        dataset.inverse_propensity,
+        hold=config.split.validation,
+        seed=config.split.seed,
+    )
 
 
 def memory_needed(problem: Problem, config: Config) -> int:
@@ -166,7 +171,7 @@ def _with_sizes(config: Config, problem: Problem, device: torch.device) -> Confi
     if clusters & (clusters - 1):
         raise TrainingError(f"shortlister.clusters must be a power of two, not {clusters}")
     texts = documents + (labels if config.tokens.own_texts and config.tokens.kind == "texts" else 0)
-    quick = device.type == "cuda"
+    quick = on_gpu(device)
     # All labels are negatives where that is cheap, up to 100,000 on a GPU; otherwise a quarter, up to 8,192.
     sampled = labels > (100_000 if quick else 4096)
     negatives = config.ranker.negatives or (min(8192, max(2048, labels // 4)) if sampled else labels)

@@ -338,10 +338,6 @@ class Told(MetaTask):
         self.seen: list[dict[str, Tensor]] = []
         self.modes: list[bool] = []
 
-    @property
-    def watched(self) -> bool:
-        return True
-
     def figure(self) -> float:
         self.modes.append(self.network.training)
         self.seen.append({name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()})

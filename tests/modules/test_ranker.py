@@ -233,7 +233,7 @@ def real_shortlist() -> Shortlist:
 
 
 def test_the_figure_is_precision_on_the_shortlists_of_held_out_documents() -> None:
-    assert not choice_task().watched
+    assert choice_task().figure is None
     documents, listed = random_rows(4, 9, seed=5), real_shortlist()
     shortlister, texts = listed.shortlister, listed.texts
     rows = Rows.of(documents, CPU)
@@ -248,5 +248,5 @@ def test_the_figure_is_precision_on_the_shortlists_of_held_out_documents() -> No
     truth = [[best[0]], [best[1]], [(best[2] + 1) % LABELS], [best[3]]]
     held = Held(documents, truth_of(truth, LABELS), np.zeros((0, 2), dtype=np.int64), np.ones(LABELS))
     task = choice_task(listed=listed, held=held)
-    assert task.watched
+    assert task.figure is not None
     assert task.figure() == 75

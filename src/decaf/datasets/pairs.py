@@ -14,7 +14,7 @@ from decaf.datasets.files import read_bytes
 from decaf.datasets.parts import Items, Pairs, Parts, no_pairs
 from decaf.errors import DataError
 
-__all__ = ["read_pairs", "reverse_pairs", "with_pair_filters", "write_pairs"]
+__all__ = ["pair_matrix", "read_pairs", "reverse_pairs", "with_pair_filters", "write_pairs"]
 
 
 def read_pairs(path: Path, documents: int, labels: int) -> Pairs:
@@ -61,13 +61,12 @@ def reverse_pairs(own: Pairs, documents: int, truth: sparse.csr_array, trained_o
 
     Which documents are which labels, these and the training ones, is told by pairs, as the paper's filters do.
     """
-    labels = truth.shape[1]
-    return _reversed(_matrix(own, documents, labels), truth, _matrix(trained_own, truth.shape[0], labels))
+    return _reversed(pair_matrix(own, (documents, truth.shape[1])), truth, pair_matrix(trained_own, truth.shape))
 
 
 def _reversed(own: sparse.csr_array, truth: sparse.csr_array, trained_own: sparse.csr_array) -> Pairs:
     """Documents that are B [documents, labels], times labels A of the training documents that have B."""
-    trained = truth.astype(bool).astype(np.int64)
+    trained = truth.astype(bool).astype(np.float32)
     return _pairs_of(sparse.csr_array(own @ (trained.T @ trained_own)))
 
 
@@ -88,11 +87,12 @@ def _own_labels(documents: Items, labels: Items, column: str | None) -> sparse.c
         rows.setdefault(name, []).append(row)
     names = (getattr(documents, column) if column else None) or ()
     pairs = [(at, row) for at, name in enumerate(names) for row in rows.get(name, ())]
-    return _matrix(np.array(pairs, dtype=np.int64).reshape(-1, 2), documents.count, labels.count)
+    return pair_matrix(np.array(pairs, dtype=np.int64).reshape(-1, 2), (documents.count, labels.count))
 
 
-def _matrix(pairs: Pairs, documents: int, labels: int) -> sparse.csr_array:
-    return sparse.csr_array((np.ones(len(pairs), np.int64), (pairs[:, 0], pairs[:, 1])), shape=(documents, labels))
+def pair_matrix(pairs: Pairs, shape: tuple[int, int]) -> sparse.csr_array:
+    """A one for every (document, label) pair."""
+    return sparse.csr_array((np.ones(len(pairs), np.float32), (pairs[:, 0], pairs[:, 1])), shape=shape)
 
 
 def _pairs_of(matrix: sparse.csr_array) -> Pairs:

@@ -15,6 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from decaf.devices import on_gpu
 from decaf.errors import TrainingError
 from decaf.modules.batches import Batch, Batches
 from decaf.networks import Rows, RowTable
@@ -47,6 +48,7 @@ class Task(ABC):
     """What a module learns: its parameters, and the loss of a batch."""
 
     network: nn.Module  # all that learns
+    figure: Callable[[], float] | None = None  # P@1 of held-out documents in percent; None: there are none
 
     @abstractmethod
     def loss(self, batch: Batch) -> Tensor:
@@ -59,15 +61,6 @@ class Task(ABC):
     def order(self, epoch: int, documents: int) -> Tensor:
         """The order in which an epoch goes through the documents."""
         return torch.randperm(documents)
-
-    @property
-    def watched(self) -> bool:
-        """Whether there are held-out documents to watch."""
-        return False
-
-    def figure(self) -> float:
-        """How well held-out documents fare after an epoch, P@1 in percent; asked of watched tasks alone."""
-        raise NotImplementedError(f"{type(self).__name__} is watched and must say how its held-out documents fare")
 
 
 class Keeper(Protocol):
@@ -135,7 +128,7 @@ class _Watch:
         self._task = task
         self._names: dict[str, Tensor] = {}
         self.state: dict[str, Tensor] = {}
-        if task.watched:
+        if task.figure is not None:
             self._names = dict(task.network.state_dict())
             self.state = {f"best.{name}": tensor.clone() for name, tensor in self._names.items()}
             # The best figure, the last, and how often in a row it was far below.
@@ -149,7 +142,7 @@ class _Watch:
     @torch.no_grad()
     def look(self) -> dict[str, float]:
         """Note how the held-out documents fare."""
-        if not self.state:
+        if self._task.figure is None:
             return {}
         self._task.network.eval()
         figure = self._task.figure()
@@ -197,7 +190,7 @@ class _Stepper:
     def epoch(self, order: Tensor, advance: Callable[[int], None]) -> float:
         """All documents once, in this order -> the mean loss of a document."""
         grown = self._batches.shuffle(order)
-        if self._batches.device.type == "cuda" and (grown or self._graph is None):
+        if on_gpu(self._batches.device) and (grown or self._graph is None):
             self._graph = self._record()
         self._step.zero_()
         self._total.zero_()
@@ -246,7 +239,7 @@ class _Stepper:
 def seeded(*parts: object, device: torch.device) -> Iterator[None]:
     """Random numbers inside the block depend on these parts alone; outside, nothing has changed."""
     number = int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:7], "big")
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with torch.random.fork_rng(devices=[device] if on_gpu(device) else []):
         torch.manual_seed(number)
         yield
 
@@ -317,7 +310,7 @@ def _prepare(optimizer: torch.optim.Optimizer) -> None:
     """Make the optimizer's memory beforehand, so that a kept one can be filled in; rates are tensors on a GPU."""
     for group in optimizer.param_groups:
         device = group["params"][0].device
-        group["lr"] = torch.zeros((), device=device) if device.type == "cuda" else 0.0
+        group["lr"] = torch.zeros((), device=device) if on_gpu(device) else 0.0
         for parameter in group["params"]:
             empty = torch.zeros_like(parameter, requires_grad=False)
             optimizer.state[parameter] = {

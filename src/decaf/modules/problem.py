@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from decaf.datasets.pairs import reverse_pairs
+from decaf.datasets.pairs import pair_matrix, reverse_pairs
 from decaf.features import unit_values
 
 __all__ = ["ENOUGH_TO_HOLD", "Held", "MetaLabels", "Problem", "label_sums"]
@@ -69,7 +69,7 @@ class Problem:
         held = None
         if judged.any():
             # A pair is judged or trained on; it counts for nothing where it is not, or where its reverse is trained on.
-            kept_pairs = _matrix(all_pairs[~judged], truth.shape)
+            kept_pairs = pair_matrix(all_pairs[~judged], truth.shape)
             reverse = reverse_pairs(pairs, truth.shape[0], kept_pairs, pairs)
             of_held, aside = all_pairs[judged], np.concatenate([pairs, all_pairs[~judged], reverse])
             held = Held(*_part(documents, truth.shape, of_held, aside), chances)
@@ -82,8 +82,7 @@ class Problem:
 
     def known(self) -> sparse.csr_array:
         """The pairs that are no negatives: 1 for true ones, -1 for those that count for nothing."""
-        ones = np.ones(len(self.filters), dtype=np.float32)
-        neither = sparse.csr_array((ones, (self.filters[:, 0], self.filters[:, 1])), shape=self.truth.shape)
+        neither = pair_matrix(self.filters, self.truth.shape)
         neither.data[:] = 1
         known = sparse.csr_array(self.truth - (neither - neither * self.truth))
         known.eliminate_zeros()
@@ -117,13 +116,9 @@ def _part(
 ) -> tuple[sparse.csr_array, sparse.csr_array, NDArray[np.int64]]:
     """The documents that these pairs are of, the pairs as a matrix, and which of those set aside are theirs."""
     rows = np.unique(pairs[:, 0])
-    truth = sparse.csr_array(_matrix(pairs, shape)[rows])
+    truth = sparse.csr_array(pair_matrix(pairs, shape)[rows])
     truth.sort_indices()
     return sparse.csr_array(documents[rows]), truth, _within(aside, rows, np.arange(shape[1]))
-
-
-def _matrix(pairs: NDArray[np.int64], shape: tuple[int, int]) -> sparse.csr_array:
-    return sparse.csr_array((np.ones(len(pairs), dtype=np.float32), (pairs[:, 0], pairs[:, 1])), shape=shape)
 
 
 def _within(pairs: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -40,7 +40,7 @@ def learn_ranker(
             settings.dropout,
             text=model.text,
             refinement=start,
-            learn_table=not model.lite,
+            learn_table=config.learns_tokens,
             temperature=_TEMPERATURE if softmax else None,
             by_rows=few,
         )
@@ -67,7 +67,9 @@ class ChoiceTask(SoftmaxTask):
         self.network = network
         self._negatives, self._hard = negatives, hard
         self._clusters, self._members = shortlist.clusters[:, :_FIRST], shortlist.shortlister.members
-        self._held = None if problem.held is None else _HeldLists(problem, problem.held, shortlist)
+        if problem.held is not None:
+            lists = _HeldLists(problem, problem.held, shortlist)
+            self.figure = lambda: lists.precision(Ranker(*network.frozen()))
 
     def candidates(self, batch: Batch) -> Candidates:
         """All labels; or of the batch, of the first clusters of its documents' shortlists, and at random."""
@@ -88,16 +90,6 @@ class ChoiceTask(SoftmaxTask):
         logits: Tensor = self.network(batch.tokens, batch.starts, batch.weights, labels)
         return logits
 
-    @property
-    def watched(self) -> bool:
-        """Whether there are held-out documents."""
-        return self._held is not None
-
-    def figure(self) -> float:
-        """P@1 of the held-out documents on their shortlists, classifier and half the label text together."""
-        assert self._held is not None  # noqa: S101 - only what is watched is asked
-        return self._held.precision(Ranker(*self.network.frozen()))
-
 
 class _HeldLists:
     """The held-out documents on their shortlists."""
@@ -108,7 +100,7 @@ class _HeldLists:
         self._judge = Judge(held, shortlist.table.device)
 
     def precision(self, ranker: Ranker) -> float:
-        """P@1 with these classifiers, in percent."""
+        """P@1 with these classifiers and half the label text, in percent."""
         instance = Instance(self._shortlister, ranker, self._beam, self._blend)
         parts = held_parts(self._held, instance)
         return self._judge.precision(instance.chances(parts, 0.0), parts.labels)

@@ -103,7 +103,7 @@ def _clusters(name: str, problem: Problem, table: Tensor, config: Config, *, see
             settings.dropout,
             text=model.text,
             refinement=start,
-            learn_table=not model.lite,
+            learn_table=config.learns_tokens,
         )
     _fit(name, MetaTask(network), problem, meta, config, seed=seed, keeper=keeper)
     shortlister = Shortlister(*network.frozen(), torch.as_tensor(meta.members).to(device))

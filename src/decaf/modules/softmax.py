@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from decaf.devices import on_gpu
 from decaf.modules.batches import Batch
 from decaf.modules.loop import TableAdam, Task, adam
 from decaf.networks import RowTable
@@ -36,7 +37,7 @@ class Candidates(NamedTuple):
         """These labels, each once; the last ones were drawn at random, and stand for all that no one named."""
         weight = torch.zeros(len(named), device=named.device)
         weight[len(named) - drawn :] = math.log(max(1.0, nobody / max(1, drawn)))
-        if named.device.type == "cpu":  # where shapes may change from step to step, the fewer the better
+        if not on_gpu(named.device):  # where shapes may change from step to step, the fewer the better
             labels, at = torch.unique(named, return_inverse=True)
             least = torch.full((len(labels),), torch.inf).scatter_reduce_(0, at, weight, "amin")
             return cls(labels, labels, least.masked_fill_(labels == nobody, -_OUT))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from decaf.modules.batches import Batch
 from decaf.modules.judge import DOCUMENTS, Judge
 from decaf.modules.loop import Keeper, Schedule, fit, seeded
 from decaf.modules.meta import MetaTask
-from decaf.modules.problem import MetaLabels, Problem, label_sums
+from decaf.modules.problem import Held, MetaLabels, Problem, label_sums
 from decaf.modules.softmax import Candidates, SoftmaxTask
 from decaf.modules.turned import turned_pairs
 from decaf.networks import FixedBags, FrozenEncoder, Rows, TextNetwork, token_table
@@ -168,13 +169,8 @@ class TextTask(SoftmaxTask):
         self._labels = positives.columns[true]
         self._drawn = self._labels[self._starts]
         network.register_buffer("group", torch.full((network.count,), -1, device=self._device))
-        self._held = problem.held
-        self._judge = None if problem.held is None else Judge(problem.held, self._device)
-
-    @property
-    def watched(self) -> bool:
-        """Whether there are held-out documents."""
-        return self._held is not None
+        if problem.held is not None:
+            self.figure = partial(self._precision, problem.held, Judge(problem.held, self._device))
 
     def order(self, epoch: int, documents: int) -> Tensor:
         """Draw one label for each document; documents whose labels are of one group stand together."""
@@ -208,17 +204,15 @@ class TextTask(SoftmaxTask):
         return (costs * weights).sum() / (2 * batch.count)
 
     @torch.no_grad()
-    def figure(self) -> float:
+    def _precision(self, held: Held, judge: Judge) -> float:
         """P@1 of the held-out documents by label text alone."""
-        assert self._held is not None  # noqa: S101 - only what is watched is asked
-        assert self._judge is not None  # noqa: S101
         classifiers, _ = self.network.classifiers()
         found = []
-        for rows in Rows.in_parts(self._held.documents, DOCUMENTS, self._device):
+        for rows in Rows.in_parts(held.documents, DOCUMENTS, self._device):
             scores = self.network.vectors(rows.columns, rows.starts, rows.values) @ classifiers.T
             found.append(scores.topk(min(_LISTED, len(classifiers)), dim=1))
         scores, labels = torch.cat([best.values for best in found]), torch.cat([best.indices for best in found])
-        return self._judge.precision(scores, labels)
+        return judge.precision(scores, labels)
 
     @torch.no_grad()
     def _groups(self, epoch: int) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding_bag, normalize
 from torch.nn.utils.parametrizations import spectral_norm
 
+from decaf.devices import on_gpu
 from decaf.networks.rows import Rows
 
 __all__ = ["Block", "DocumentEncoder", "FixedBags", "FrozenEncoder", "sparse_tensor", "token_table"]
@@ -31,7 +32,7 @@ class Dropout(nn.Dropout):
 
     def forward(self, input: Tensor) -> Tensor:
         """Drop a share of the values while training, and scale up the others."""
-        if not self.training or not self.p or input.device.type != "cpu":
+        if not self.training or not self.p or on_gpu(input.device):
             return super().forward(input)
         return input * torch.rand_like(input).ge_(self.p).mul_(1 / (1 - self.p))
 
@@ -150,7 +151,7 @@ class FixedBags:
 
     def _room(self, count: int) -> int | None:
         """Entries that so many texts hardly ever exceed, where tensors must have one shape; None where any will do."""
-        if self._device.type == "cpu":
+        if not on_gpu(self._device):
             return None
         if count not in self._rooms:  # looked up once: a step that is being recorded may not ask the device
             self._rooms[count] = self._rows.room(count)

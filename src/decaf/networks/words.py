@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Words"]
+__all__ = ["LEAST_SHARE", "Words"]
 
 _DOCUMENTS = 256  # compared at a time
-_LEAST = 1e-3  # a share that is next to none
+LEAST_SHARE = 1e-3  # a share that is next to none
 
 
 class Words(NamedTuple):
@@ -37,7 +37,7 @@ class Words(NamedTuple):
             )
         ]
         likeness, share = (torch.cat(found) for found in zip(*parts, strict=True))
-        return likeness, (share.clamp(min=0) + _LEAST).log()
+        return likeness, (share.clamp(min=0) + LEAST_SHARE).log()
 
     def _compare(
         self, tokens: Tensor, starts: Tensor, weights: Tensor, labels: Tensor, vocabulary: int

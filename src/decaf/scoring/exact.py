@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from decaf.errors import ModelError
 from decaf.model import Model
 from decaf.networks import Rows
 from decaf.predictions import Predictions
 from decaf.progress import progress
+from decaf.scoring.scorer import check_tokens
 
-__all__ = ["CANDIDATES", "ExactScorer", "merged"]
+__all__ = ["CANDIDATES", "ExactScorer", "averaged"]
 
 CANDIDATES = 200  # labels of each instance that can win together
 _ENTRIES = 1 << 24  # scores held at a time
@@ -25,9 +27,7 @@ class ExactScorer:
 
     def __init__(self, model: Model, device: torch.device, *, tail: float | None = None) -> None:
         self._device = device
-        if tail is not None and any(instance.blend is None for instance in model.instances):
-            raise ModelError("only models of the contrastive recipe can lean from head to tail; leave the tail out")
-        self._tail = model.config.blend.tail if tail is None else tail
+        self._tail = model.tail(tail)
         self._instances = [instance.to(device) for instance in model.instances]
         self._kept = model.kept
         self._labels = model.labels.count
@@ -42,8 +42,7 @@ class ExactScorer:
 
     def top(self, documents: sparse.csr_array, top: int) -> Predictions:
         """The most probable labels of each feature row, with their probabilities."""
-        if documents.shape[1] != self._tokens:
-            raise ValueError(f"dimension mismatch: rows of {documents.shape[1]} tokens, expected {self._tokens}")
+        check_tokens(documents, self._tokens)
         ids = np.full((documents.shape[0], top), -1, dtype=np.int64)
         scores = np.full((documents.shape[0], top), -np.inf, dtype=np.float32)
         with progress("predicting", documents.shape[0]) as advance, torch.inference_mode():
@@ -62,16 +61,17 @@ class ExactScorer:
             instance.top(rows.columns, rows.starts, rows.values, max(top, CANDIDATES), tail=self._tail)
             for instance in self._instances
         ]
-        labels = torch.cat([ids for ids, _ in found], dim=1)
-        chances = torch.cat([scores.exp() for _, scores in found], dim=1) / len(found)
-        labels, chances = merged(labels, chances)
+        labels, chances = averaged(found)
         return labels[:, :top].cpu().numpy(), chances[:, :top].cpu().numpy()
 
 
-def merged(labels: Tensor, chances: Tensor) -> tuple[Tensor, Tensor]:
-    """Chances of the same label added up, best first; of equal ones the higher label first; -inf for none."""
-    labels, order = labels.sort(dim=1, descending=True)
-    chances = chances.gather(1, order)
+def averaged(found: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Labels and logarithms of chances of each instance -> labels and mean chances of all, best first.
+
+    Of equal ones the higher label goes first; -inf for none.
+    """
+    labels, order = torch.cat([ids for ids, _ in found], dim=1).sort(dim=1, descending=True)
+    chances = (torch.cat([scores.exp() for _, scores in found], dim=1) / len(found)).gather(1, order)
     new = torch.ones_like(labels, dtype=torch.bool)
     new[:, 1:] = labels[:, 1:] != labels[:, :-1]
     group = new.cumsum(dim=1) - 1

@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from decaf.errors import ConfigError, ModelError
+from decaf.errors import ConfigError
 from decaf.model import Model
 from decaf.networks import FrozenEncoder, Instance, Shortlister
 from decaf.networks.graph import NOBODY
 from decaf.predictions import Predictions
 from decaf.progress import progress
-from decaf.scoring.exact import CANDIDATES, merged
+from decaf.scoring.exact import CANDIDATES, averaged
 from decaf.scoring.kernels import Clusters, Documents, Encoder, Labels, encode, rank, rank_apart, scan
+from decaf.scoring.scorer import check_tokens
 
 __all__ = ["FastScorer"]
 
@@ -47,9 +48,7 @@ class FastScorer:
     ) -> None:
         if precision not in ("int8", "float32"):
             raise ConfigError(f"there is no precision {precision!r}; choose int8 or float32")
-        if tail is not None and any(instance.blend is None for instance in model.instances):
-            raise ModelError("only models of the contrastive recipe can lean from head to tail; leave the tail out")
-        at = model.config.blend.tail if tail is None else tail
+        at = model.tail(tail)
         self._instances = [_Instance(instance, at, effort, precision) for instance in model.instances]
         self._kept, self._labels = model.kept, model.labels.count
         self._tokens = len(model.instances[0].ranker.encoder.table)
@@ -62,8 +61,7 @@ class FastScorer:
 
     def top(self, documents: sparse.csr_array, top: int) -> Predictions:
         """The most probable labels of each feature row, with their probabilities."""
-        if documents.shape[1] != self._tokens:
-            raise ValueError(f"dimension mismatch: rows of {documents.shape[1]} tokens, expected {self._tokens}")
+        check_tokens(documents, self._tokens)
         bounds = documents.indptr.astype(np.int64)
         tokens, values = documents.indices.astype(np.int64), documents.data.astype(np.float32)
         count = documents.shape[0]
@@ -86,9 +84,8 @@ class FastScorer:
             chances = np.exp(chances)
         else:
             found = [instance.top(documents, max(top, CANDIDATES)) for instance in self._instances]
-            all_labels = torch.cat([torch.as_tensor(ids) for ids, _ in found], dim=1)
-            all_chances = torch.cat([torch.as_tensor(of).exp() for _, of in found], dim=1) / len(found)
-            labels, chances = (tensor[:, :top].numpy() for tensor in merged(all_labels, all_chances))
+            both = averaged([(torch.as_tensor(ids), torch.as_tensor(of)) for ids, of in found])
+            labels, chances = (tensor[:, :top].numpy() for tensor in both)
         there = (labels >= 0) & (np.diff(documents.bounds) > 0)[:, None]  # an empty text has no labels
         return np.where(there, self._kept[labels], -1), np.where(there, chances, np.float32(-np.inf))
 

@@ -13,12 +13,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from decaf.networks.words import LEAST_SHARE
+
 __all__ = ["Clusters", "Documents", "Encoder", "Labels", "encode", "rank", "rank_apart", "scan"]
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
-_LEAST = np.float32(1e-3)  # a share that is next to none, as in `networks.words`
+_LEAST = np.float32(LEAST_SHARE)
 _BINS = 512  # in which scores are counted, to tell the best apart
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from decaf.predictions import Predictions
 
-__all__ = ["Scorer"]
+__all__ = ["Scorer", "check_tokens"]
 
 
 class Scorer(Protocol):
@@ -26,3 +26,9 @@ class Scorer(Protocol):
         depend on the rows beside it.
         """
         ...
+
+
+def check_tokens(documents: sparse.csr_array, tokens: int) -> None:
+    """Refuse feature rows that are not those of the model."""
+    if documents.shape[1] != tokens:
+        raise ValueError(f"dimension mismatch: rows of {documents.shape[1]} tokens, expected {tokens}")
