@@ -38,7 +38,6 @@ SETTINGS: dict[str, list[str]] = {
     "whole words too": ["features.words=true"],
     "module I: no label texts as documents": ["tokens.own_texts=false"],
     "module I: no related labels": ["tokens.related=false"],
-    "module I: no pairs turned round": ["tokens.turned=false"],
     "module I: no hard negatives": ["tokens.refresh=0"],
     "module IV: negatives sampled": ["ranker.negatives=4096"],
     "module IV: sampled, none hard": ["ranker.negatives=4096", "ranker.hard=0"],

@@ -117,7 +117,7 @@ def test_it_is_the_default_recipe() -> None:
     default = recipe()
     assert default.features.pairs
     assert (default.tokens.kind, default.model.loss, default.ensemble.instances) == ("texts", "softmax", 1)
-    assert (default.tokens.turned, default.blend.words, default.blend.tail) == (True, True, 0.3)
+    assert (default.blend.words, default.blend.tail) == (True, 0.3)
     assert default.with_settings(["features.pairs=false"]) == Config()
 
 
@@ -179,7 +179,6 @@ def test_a_sample_of_negatives_teaches_as_well_as_all(dataset: Dataset, model: M
     [
         ["tokens.own_texts=false"],
         ["tokens.related=false"],
-        ["tokens.turned=false"],
         ["tokens.refresh=0"],
         ["ranker.hard=0", "ranker.negatives=6"],
         ["ranker.from_text=false"],
@@ -328,24 +327,6 @@ def test_a_model_has_the_words_of_its_labels_unless_it_is_to_have_none(dataset: 
     assert torch.equal(without.ranker.weights, instance.ranker.weights)
     assert train(dataset, "split.validation=0").instances[0].blend.words is not None
     assert train(dataset, "model.loss=logistic").instances[0].blend is None
-
-
-def mutual(items: int) -> Dataset:
-    """Things in a ring, each given the two beside it; and some more that are no documents, each given to one thing."""
-    rng = random.Random(3)
-    names = [" ".join("".join(rng.choices("bcdfghjklm", k=5)) for _ in range(2)) for _ in range(items + 10)]
-    links = [[(item - 1) % items, (item + 1) % items, items + item % 10] for item in range(items)]
-    return dataset_of(list(zip(names, links, strict=False)), names)
-
-
-@pytest.mark.parametrize(("items", "believed"), [(40, True), (20, False)])
-def test_texts_are_turned_round_where_links_go_both_ways(items: int, believed: bool) -> None:
-    settings = ["tokens.epochs=1", "shortlister.epochs=0", "ranker.epochs=0", "split.validation=0"]
-    tables = [
-        train(mutual(items), *settings, f"tokens.turned={turned}").instances[0].shortlister.encoder.table
-        for turned in (True, False)
-    ]
-    assert torch.equal(*tables) is not believed
 
 
 @pytest.mark.parametrize("stop_at", [("module I", 3), ("module II", 2), ("module IV", 1), ("module IV", 5)])

@@ -88,7 +88,6 @@ ORDER = [
     "decaf.modules.words",
     "decaf.modules.meta",
     "decaf.modules.softmax",
-    "decaf.modules.turned",
     "decaf.modules.tokens",
     "decaf.modules.shortlister",
     "decaf.modules.ranker",

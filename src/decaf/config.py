@@ -121,7 +121,6 @@ class TokenSettings(_Stage):
     dropout: float = _setting(0.4, "share of components dropped", low=0, high=0.95)
     own_texts: bool = _setting(True, "a label's text is a document of the label too (kind texts)")
     related: bool = _setting(True, "and of labels that are often given together with it (kind texts)")
-    turned: bool = _setting(True, "and of labels whose texts it was given to, where links go both ways (kind texts)")
     refresh: int = _setting(3, "epochs between searches for labels that are hard to tell apart; 0: none", low=0)
 
 

@@ -101,46 +101,6 @@ def test_related_labels_are_those_of_a_plain_loop() -> None:
     assert not np.array_equal(found, found.T)
 
 
-def mutual(size: int = 25) -> Problem:
-    """Labels in a ring, each a document of those beside it; two more labels that only a link leads to, and a filter."""
-    labels = size + 2
-    texts = sparse.csr_array(np.eye(labels, dtype=np.float32))
-    truth = [[(item - 1) % size, (item + 1) % size] for item in range(size)]
-    truth[3] += [size]
-    truth[7] += [size, size + 1]
-    pairs = np.array([(0, 5)], dtype=np.int64)
-    return Problem(texts[:size], texts, truth_of(truth, labels), np.arange(labels), pairs, np.ones(labels))
-
-
-@pytest.mark.parametrize("own", [False, True])
-def test_texts_that_are_turned_round_come_last_and_say_nothing_of_their_own_label(own: bool) -> None:
-    problem = mutual()
-    documents, known = with_label_texts(problem, own=own, related=True, turned=True)
-    before = with_label_texts(problem, own=own, related=True)
-    assert documents.shape == (25 + 27 * own + 2, 27)
-    assert documents.shape[0] == known.shape[0]
-    for found, expected in zip((documents, known), before, strict=True):
-        assert np.array_equal(found.toarray()[:-2], expected.toarray())
-        assert found.has_sorted_indices
-    assert np.array_equal(documents.toarray()[-2:], problem.labels.toarray()[25:])
-    expected = np.zeros((2, 27))
-    expected[0, [3, 7]] = expected[1, 7] = 1
-    expected[0, 25] = expected[1, 26] = -1
-    assert known.toarray()[-2:].tolist() == expected.tolist()
-
-
-@pytest.mark.parametrize("own", [False, True])
-def test_where_nothing_is_turned_round_there_are_no_more_texts(own: bool) -> None:
-    problem = mutual(24)  # too few to check by
-    for found, expected in zip(
-        with_label_texts(problem, own=own, related=True, turned=True),
-        with_label_texts(problem, own=own, related=True, turned=False),
-        strict=True,
-    ):
-        assert found.shape == expected.shape
-        assert np.array_equal(found.toarray(), expected.toarray())
-
-
 TRUTH = [[0, 3], [1], [5, 2, 0], [4], [3], [2], [1, 5]]
 FILTERS = [(0, 4), (2, 1), (3, 0), (3, 5), (5, 3)]
 

@@ -21,7 +21,6 @@ from decaf.modules.loop import Keeper, Schedule, fit, seeded
 from decaf.modules.meta import MetaTask
 from decaf.modules.problem import Held, MetaLabels, Problem, label_sums
 from decaf.modules.softmax import Candidates, SoftmaxTask
-from decaf.modules.turned import turned_pairs
 from decaf.networks import FixedBags, FrozenEncoder, Rows, TextNetwork, token_table
 
 __all__ = ["TextTask", "Tokens", "learn_tokens", "with_label_texts"]
@@ -79,7 +78,7 @@ _Begun = tuple["TextTask | MetaTask", Rows, Rows]  # the task, documents, what i
 def _against_texts(name: str, problem: Problem, table: Tensor, config: Config, seed: int) -> _Begun:
     """Documents and label texts, both ways."""
     settings, device = config.tokens, table.device
-    texts, known = with_label_texts(problem, own=settings.own_texts, related=settings.related, turned=settings.turned)
+    texts, known = with_label_texts(problem, own=settings.own_texts, related=settings.related)
     network = _network(name, table, problem.labels, settings.dropout, seed, temperature=_TEMPERATURE)
     documents, positives = Rows.of(texts, device), Rows.of(known, device)
     return TextTask(network, positives, problem, refresh=settings.refresh), documents, positives
@@ -109,30 +108,22 @@ def _network(
 
 
 def with_label_texts(
-    problem: Problem, *, own: bool, related: bool, turned: bool = False
+    problem: Problem, *, own: bool, related: bool
 ) -> tuple[sparse.csr_array, sparse.csr_array]:
-    """Documents and known pairs, and behind them labels' texts: each of its label and related ones, or turned round.
+    """Documents and known pairs, and behind them labels' texts, each of its label and related ones.
 
     Labels are related where one makes up a tenth or more of the company that the other has on documents.
     """
-    count = len(problem.kept)
-    documents, known = [problem.documents], [problem.known()]
-    itself = sparse.csr_array(sparse.eye_array(count, dtype=np.float32))
-    if own:
-        filled = np.flatnonzero(np.diff(problem.labels.indptr) > 0)  # labels that have a text
-        true = sparse.csr_array(itself + _related(problem.truth)) if related else itself
-        documents.append(problem.labels[filled])
-        known.append(true[filled])
-    if turned:
-        pairs = turned_pairs(problem)
-        linked = np.flatnonzero(np.diff(pairs.indptr) > 0)
-        documents.append(problem.labels[linked])
-        known.append(sparse.csr_array(pairs - itself)[linked])  # a text that is the label's own says nothing here
-    if len(known) == 1:
-        return problem.documents, known[0]
-    pairs = sparse.csr_array(sparse.vstack(known))
+    known = problem.known()
+    if not own:
+        return problem.documents, known
+    filled = np.flatnonzero(np.diff(problem.labels.indptr) > 0)  # labels that have a text
+    true = sparse.csr_array(sparse.eye_array(len(problem.kept), dtype=np.float32))
+    if related:
+        true = sparse.csr_array(true + _related(problem.truth))
+    pairs = sparse.csr_array(sparse.vstack([known, true[filled]]))
     pairs.sort_indices()
-    return sparse.csr_array(sparse.vstack(documents)), pairs
+    return sparse.csr_array(sparse.vstack([problem.documents, problem.labels[filled]])), pairs
 
 
 def _related(truth: sparse.csr_array) -> sparse.csr_array:
