@@ -115,7 +115,7 @@ def averaged() -> Iterator[None]:
         network.frozen = of_mean
 
     def noting(self: Any, epoch: int, documents: int) -> Tensor:  # noqa: ANN401
-        if epoch > recipe().ranker.epochs // 2:
+        if epoch >= 4:  # of eight
             self.seen += 1
             for name, tensor in self.network.state_dict().items():
                 self.mean.setdefault(name, tensor.clone()).lerp_(tensor, 1 / self.seen)
@@ -180,7 +180,7 @@ def _line(name: str, dataset: Dataset, device: str, seed: int) -> dict[str, Any]
         return judged(model, dataset, device) | figures | {"training_seconds": round(seconds, 1)}
     if name == "three instances distilled into one":
         teachers, seconds = trained(dataset, config.with_settings(["ensemble.instances=3"]), device, seed)
-        with distilled([instance.ranker for instance in teachers.instances]):
+        with distilled([instance.to(torch.device(device)).ranker for instance in teachers.instances]):
             result = measure(dataset, config, device, seed)
         return result | {"training_seconds": round(seconds + result["training_seconds"], 1)}
     running = {"loss weighted by propensity": weighted_by_propensity, "weights averaged": averaged}

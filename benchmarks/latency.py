@@ -46,7 +46,7 @@ def main() -> None:
     figures: dict[str, Any] = {
         "dataset": dataset.name,
         "queries": len(texts),
-        "clusters": len(model.instances[0].shortlister.bias),
+        "clusters": len(model.packed[0].clusters.bias),
         "features": timed(lambda text: model.features.transform([text]), texts),  # type: ignore[union-attr]
         "exact": timed(asked(model, exact), texts[: len(texts) // 4]) | precision(truth, dataset),
         "fast": {},

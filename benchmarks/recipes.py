@@ -7,13 +7,21 @@ Writes one file a dataset and device; recipes measured before stay in it.
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import torch
 
 from benchmarks.report import commit, figures_before, parser, write_report
 from benchmarks.trial import device_name, judged, reliability_of, trained
-from decaf import Dataset, recipe
+from decaf import Dataset, Model, recipe
+from decaf.packed import Packed
+
+
+def in_eight_bits(model: Model) -> Model:
+    """The same model as it is kept by default."""
+    packed = tuple(Packed.of(instance, "int8") for instance in model.instances)
+    return dataclasses.replace(model, config=model.config.with_settings(["model.precision=int8"]), packed=packed)
 
 
 def main() -> None:
@@ -34,10 +42,14 @@ def main() -> None:
             "recipes": before.get("recipes", {}),
         }
         for name in arguments.recipes.split(","):
-            config = recipe(name).with_settings(["ensemble.instances=1", *arguments.assignments])
-            model, seconds = trained(dataset, config, arguments.device, arguments.seed)
-            result = judged(model, dataset, arguments.device) | {"training_seconds": round(seconds, 1)}
+            settings = ["ensemble.instances=1", "model.precision=float32", *arguments.assignments]
+            whole, seconds = trained(dataset, recipe(name).with_settings(settings), arguments.device, arguments.seed)
+            model = in_eight_bits(whole)
+            result = judged(model, dataset, arguments.device)
+            result |= {"training_seconds": None if arguments.shared else round(seconds, 1)}
             result |= reliability_of(model, dataset, arguments.device)
+            of_whole = judged(whole, dataset, arguments.device)
+            result["float32"] = {key: of_whole[key] for key in ("P@1", "P@5", "PSP@1", "PSP@5", "parameters_mb")}
             print(name, result, flush=True)
             figures["recipes"][name] = result | {"commit": commit()}
         write_report(title, arguments.seed, figures, save=arguments.save)

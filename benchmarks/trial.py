@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from typing import Any
 
@@ -29,9 +28,7 @@ def trained(dataset: Dataset, config: Config, device: str, seed: int) -> tuple[M
     """A model on the device, and the seconds of its training, features included."""
     started = time.perf_counter()
     model = train(dataset, config, seed=seed, device=device)
-    seconds = time.perf_counter() - started
-    where = torch.device(device)
-    return dataclasses.replace(model, instances=tuple(instance.to(where) for instance in model.instances)), seconds
+    return model, time.perf_counter() - started
 
 
 def measure(dataset: Dataset, config: Config, device: str, seed: int) -> dict[str, Any]:
@@ -45,8 +42,8 @@ def judged(model: Model, dataset: Dataset, device: str) -> dict[str, Any]:
     figures = evaluate_model(model, dataset, device=device)
     digits = {name: 4 if name == "ms_per_document" else 2 for name in figures}
     return {name: round(value, digits[name]) for name, value in figures.items()} | {
-        "beam": model.instances[0].beam,
-        "shortlist_recall": round(shortlist_recall(model, dataset), 2),
+        "beam": model.packed[0].beam,
+        "shortlist_recall": round(shortlist_recall(model, dataset, device), 2),
         "tail": model.config.blend.tail,
         "labels": dataset.labels.count,
         "training_documents": dataset.train.documents.count,
@@ -61,9 +58,9 @@ def features_to_test(model: Model, dataset: Dataset) -> sparse.csr_array:
     return model.features.transform(texts_of(dataset.test.documents, model.config.features))
 
 
-def shortlist_recall(model: Model, dataset: Dataset) -> float:
+def shortlist_recall(model: Model, dataset: Dataset, device: str) -> float:
     """Percent of the test pairs whose label is in the shortlist of the first instance."""
-    instance = model.instances[0]
+    instance = model.instances[0].to(torch.device(device))
     clusters = retrieve(instance.shortlister, features_to_test(model, dataset), instance.beam).cpu().numpy()
     members = instance.shortlister.members.cpu().numpy()
     cluster = np.full(dataset.labels.count, -1)

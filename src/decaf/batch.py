@@ -55,7 +55,7 @@ class BatchSettings:
     threshold: float = 0.0
     tail: float | None = None  # None: as the model was made
     device: str = "cpu"
-    fast: bool = False
+    fast: bool | None = None
 
 
 class _Row(NamedTuple):

@@ -9,7 +9,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -52,6 +52,13 @@ Tail = Annotated[
     float | None,
     typer.Option(min=0, max=1, help="From 0, frequent labels first, to 1, rare ones; left out: as the model was made."),
 ]
+Fast = Annotated[
+    bool | None,
+    typer.Option(
+        "--fast/--exact", help="Compiled loops on the CPU, or every cluster looked at; left out: fast on the CPU."
+    ),
+]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the CPU; left out: one for each core.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Layout = Annotated[
     str | None,
@@ -104,6 +111,10 @@ def train(
     recipe: Recipe = "contrastive",
     device: Device = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Seed of training; split.seed is that of splits.")] = 0,
+    precision: Annotated[
+        str | None,
+        typer.Option(metavar="int8|float32", help="How weights are kept; int8 takes a quarter of the room."),
+    ] = None,
     assignments: Assignments = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show warnings alone.")] = False,
 ) -> None:
@@ -112,7 +123,8 @@ def train(
     from decaf import console, training
 
     with console.session(quiet=quiet):
-        config = configuration.recipe(recipe).with_settings(assignments or [])
+        of_options = [] if precision is None else [f"model.precision={precision}"]
+        config = configuration.recipe(recipe).with_settings([*(assignments or []), *of_options])
         dataset = _load(data, config)
         try:
             training.train(dataset, config, seed=seed, device=device, folder=output)
@@ -129,7 +141,13 @@ def train(
 
 @app.command()
 def evaluate(
-    model: ModelFolder, data: Data, device: Device = "auto", tail: Tail = None, as_json: AsJson = False
+    model: ModelFolder,
+    data: Data,
+    device: Device = "auto",
+    tail: Tail = None,
+    fast: Fast = None,
+    threads: Threads = None,
+    as_json: AsJson = False,
 ) -> None:
     """Predict the test documents of a dataset with a model, and judge the predictions, the filter applied."""
     from decaf import console
@@ -138,7 +156,9 @@ def evaluate(
 
     with console.session():
         loaded = Model.load(model)
-        figures = evaluate_model(loaded, _load(data, loaded.config), device=device, tail=tail)
+        dataset = _load(data, loaded.config)
+        given = (_checked(fast, device), _use_threads(threads))
+        figures = evaluate_model(loaded, dataset, device=device, tail=tail, fast=given[0], threads=given[1])
     if as_json:
         print(json.dumps(figures))
     else:
@@ -174,10 +194,9 @@ def predict(
     threshold: Annotated[float, typer.Option(min=0, max=1, help="Only labels at least this likely.")] = 0.0,
     tail: Tail = None,
     device: Device = "cpu",
-    fast: Annotated[
-        bool, typer.Option("--fast/--exact", help="Score by compiled loops on the CPU, nearly as exactly.")
-    ] = False,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the CPU; left out: one for each core.")] = None,
+    fast: Fast = None,
+    threads: Threads = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say which parts and tokens carried each score.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
 ) -> None:
     """Find the few labels that belong to a text."""
@@ -185,14 +204,13 @@ def predict(
     from decaf.model import Model
     from decaf.predictor import Predictor
 
-    if fast and device == "cuda":
-        raise ConfigError("--fast scores on the CPU; leave it out, or leave out --device cuda")
+    fast = _checked(fast, device)
     if output is not None:
         from decaf.batch import BatchSettings
 
-        if texts or source is None or as_json:
+        if texts or source is None or as_json or explain:
             raise DataError(
-                "--output goes with --input FILE, without texts and without --json; its suffix is the format"
+                "--output goes with --input FILE, without texts, --json and --explain; its suffix is the format"
             )
         _predict_file(model, source, output, BatchSettings(column, top, threshold, tail, device, fast), threads)
         return
@@ -204,12 +222,17 @@ def predict(
             raise DataError("there is no text to predict; write it behind the model, or name a file with --input")
         predictor = Predictor(Model.load(model), device=device, tail=tail, fast=fast, threads=_use_threads(threads))
         predictions = predictor.predict(wanted, top=top, threshold=threshold)
+        pairs = zip(wanted, predictions, strict=True)
+        reasons = [predictor.explain(text, matches) for text, matches in pairs] if explain else None
     labels = predictor.model.labels
     if not as_json:
-        console.show_predictions(wanted, predictions, labels)
+        console.show_predictions(wanted, predictions, labels, reasons=reasons)
         return
-    for text, matches in zip(wanted, predictions, strict=True):
-        found = [{"id": labels.id(at), "text": labels.text(at), "score": score} for at, score in matches]
+    for at, (text, matches) in enumerate(zip(wanted, predictions, strict=True)):
+        found: list[dict[str, Any]]
+        found = [{"id": labels.id(label), "text": labels.text(label), "score": score} for label, score in matches]
+        if reasons is not None:
+            found = [one | {"parts": of.parts, "tokens": of.tokens} for one, of in zip(found, reasons[at], strict=True)]
         print(json.dumps({"text": text, "labels": found}, ensure_ascii=False))
 
 
@@ -351,6 +374,13 @@ def _predict_file(model: Path, source: Path, output: Path, settings: BatchSettin
             console.say("stopped; run the same command again to go on")
             raise typer.Exit(130) from None
     console.say(f"wrote {output}: {count:,} documents")
+
+
+def _checked(fast: bool | None, device: str) -> bool | None:
+    """The wanted scorer, if it can work on that device."""
+    if fast and device == "cuda":
+        raise ConfigError("--fast scores on the CPU; leave it out, or leave out --device cuda")
+    return fast
 
 
 def _use_threads(threads: int | None) -> int:

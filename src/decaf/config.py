@@ -103,6 +103,9 @@ class ModelSettings(_Stage):
     )
     text: bool = _setting(True, "classifiers use the label text (z1)")
     refinement: bool = _setting(True, "classifiers use a refinement vector of their own (z2)")
+    precision: str = _setting(
+        "int8", "weights are kept in: int8, a quarter of the size; float32", choices=("int8", "float32")
+    )
     lite: bool = _setting(False, "token embeddings stay as module I left them, shared by all instances")
 
 
@@ -151,18 +154,21 @@ class RankerSettings(_Stage):
         0, "random labels that a step adds to those of its documents (loss softmax); 0: by size, at most all", low=0
     )
     hard: int = _setting(2, "labels of its shortlist that each document adds to them", low=0, high=1000)
-    epochs: int = _setting(8, "passes over the documents", low=0)
+    epochs: int = _setting(0, "passes over the documents; 0: 8, or 12 above 100,000 of them", low=0)
     batch: int = _setting(0, "documents a step; 0: by size", low=0)
-    rate: float = _setting(0.002, "learning rate, halved at 1/2 of the epochs", low=0)
-    dropout: float = _setting(0.4, "share of components dropped", low=0, high=0.95)
+    rate: float = _setting(
+        0.003, "learning rate, falling in a line to nothing; for loss logistic halved at 1/2 of the epochs", low=0
+    )
+    dropout: float = _setting(0.5, "share of components dropped", low=0, high=0.95)
 
 
 @dataclass(frozen=True)
 class BlendSettings(_Stage):
-    """The final score: classifier, label text, cluster and words together (kind texts, loss softmax)."""
+    """The final score: classifier, label text, cluster, words and votes together (kind texts, loss softmax)."""
 
     words: bool = _setting(True, "count how like a document is to the documents of a label, by their tokens")
-    tail: float = _setting(0.3, "from 0, the most right answers, to 1, the most for rare labels", low=0, high=1)
+    votes: bool = _setting(True, "count the labels of training documents that are near a document")
+    tail: float = _setting(0.4, "from 0, the most right answers, to 1, the most for rare labels", low=0, high=1)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from decaf.datasets import Items, Statistics
     from decaf.metrics import Quantile
     from decaf.predictions import Predictions
+    from decaf.scoring.explain import Explanation
 
 __all__ = [
     "errors",
@@ -188,20 +189,34 @@ def show_quantiles(systems: Mapping[str, Sequence[Quantile]]) -> None:
 
 
 def show_predictions(
-    texts: Iterable[str], predictions: Predictions, labels: Items, right: Sequence[Collection[int]] | None = None
+    texts: Iterable[str],
+    predictions: Predictions,
+    labels: Items,
+    right: Sequence[Collection[int]] | None = None,
+    reasons: Sequence[Sequence[Explanation]] | None = None,
 ) -> None:
     """The best labels of each text; where it is known which are right, they are ticked, and those missed named."""
     for at, (text, matches) in enumerate(zip(texts, predictions, strict=True)):
         out.print(text or "(empty text)", style="bold", markup=False)
-        for match in matches:
+        for rank, match in enumerate(matches):
             tick = "" if right is None else "✓ " if match.label in right[at] else "  "
             out.print(f"  {match.score:6.3f}  {tick}{labels.text(match.label)}", markup=False, soft_wrap=True)
+            if reasons is not None:
+                reason = reasons[at][rank]
+                for name, values in (("parts", reason.parts), ("tokens", reason.tokens)):
+                    out.print(f"          {name}: {_largest(values)}", style="dim", markup=False, soft_wrap=True)
         if not matches:
             out.print("  no label", style="dim")
         found = {match.label for match in matches}
         missed = [] if right is None else [labels.text(label) for label in right[at] if label not in found]
         if missed:
             out.print(f"  missed: {_some(missed)}", style="dim", markup=False, soft_wrap=True)
+
+
+def _largest(values: Mapping[str, float], most: int = 8) -> str:
+    """The values that count most, the largest first."""
+    ordered = sorted(values.items(), key=lambda item: -abs(item[1]))[:most]
+    return ", ".join(f"{name} {value:+.2f}" for name, value in ordered if value)
 
 
 def _some(names: Sequence[str], most: int = 5) -> str:

@@ -7,12 +7,11 @@ import time
 import numpy as np
 
 from decaf.datasets import Dataset
-from decaf.devices import choose_device
 from decaf.errors import DataError
 from decaf.features import texts_of
 from decaf.metrics import evaluate
 from decaf.model import Model
-from decaf.scoring.exact import ExactScorer
+from decaf.predictor import Predictor
 
 __all__ = ["evaluate_model"]
 
@@ -20,9 +19,18 @@ _ADVICE = "evaluate on the dataset that it was trained on, or train on this one"
 
 
 def evaluate_model(
-    model: Model, dataset: Dataset, *, device: str = "auto", tail: float | None = None
+    model: Model,
+    dataset: Dataset,
+    *,
+    device: str = "auto",
+    tail: float | None = None,
+    fast: bool | None = None,
+    threads: int = 1,
 ) -> dict[str, float]:
-    """All figures in percent, the filter applied, and `ms_per_document` from text to labels."""
+    """All figures in percent, the filter applied, and `ms_per_document` from text to labels.
+
+    `fast` and `threads` as for `Predictor`: what is judged is what it would answer.
+    """
     documents, truth, filters = dataset.test.documents, dataset.test.truth, dataset.test.filters
     if not documents.count:
         raise DataError(f"{dataset.name}: has no test documents; make some with decaf split")
@@ -33,13 +41,13 @@ def evaluate_model(
         if dataset.labels.id(row) != model.labels.id(row):
             ids = f"{dataset.labels.id(row)!r} and {model.labels.id(row)!r}"
             raise DataError(f"{dataset.name} and the model have other labels: in row {row}, {ids}; {_ADVICE}")
-    scorer = ExactScorer(model, choose_device(device), tail=tail)
+    scorer = Predictor(model, device=device, tail=tail, fast=fast, threads=threads).scorer
     # Enough labels that 20 are left when the filter has taken its own.
     top = 20 + int(np.bincount(filters[:, 0], minlength=1).max())
     started = time.perf_counter()
     if model.features is None:
         features = documents.need_features()
-        tokens = len(model.instances[0].ranker.encoder.table)
+        tokens = model.tokens
         if features.shape[1] != tokens:
             raise DataError(f"{dataset.name} has {features.shape[1]} tokens and the model {tokens}")
     else:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from decaf.config import Config, FeatureSettings
@@ -22,10 +23,11 @@ from decaf.datasets.files import share
 from decaf.errors import ConfigError, DecafError, ModelError
 from decaf.features import Features
 from decaf.networks import Instance
+from decaf.packed import Packed
 
 __all__ = ["FORMAT", "Model"]
 
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +38,7 @@ class Model:
     features: Features | None  # None where the dataset came with ready features
     labels: Items  # all labels of the dataset
     kept: NDArray[np.int64]  # the row in `labels` of each label that was trained
-    instances: tuple[Instance, ...]
+    packed: tuple[Packed, ...]  # its instances as they are stored
     about: dict[str, Any]  # recipe, seed, dataset, sizes
 
     def save(self, folder: str | Path) -> None:
@@ -53,8 +55,8 @@ class Model:
                 ),
                 encoding="utf-8",
             )
-        for number, instance in enumerate(self.instances):
-            arrays = {name: tensor.contiguous().cpu().clone() for name, tensor in instance.tensors().items()}
+        for number, packed in enumerate(self.packed):
+            arrays = packed.arrays()
             writers[f"instance-{number}.safetensors"] = lambda path, arrays=arrays: save_file(arrays, path)  # type: ignore[misc]
         digests = {}
         for name, write in writers.items():
@@ -88,7 +90,7 @@ class Model:
             features = _read_features(folder, config.features) if "tokenizer.json" in files else None
             labels, kept = _read_labels(folder)
             names = sorted((name for name in files if name.startswith("instance-")), key=_instance_number)
-            instances = tuple(_read_instance(folder / name) for name in names)
+            packed = tuple(_read_packed(folder / name) for name in names)
         except ConfigError as error:
             raise ModelError(
                 f"{folder / 'model.json'}: {error}; this decaf does not know the model's settings"
@@ -97,33 +99,43 @@ class Model:
             raise ModelError(
                 f"{folder}: cannot be read ({error}); remove the folder and train again, or restore it"
             ) from error
-        if not instances:
+        if not packed:
             raise ModelError(f"{folder}: holds no instance; remove the folder and train again, or restore it")
-        if any(len(instance.ranker.bias) != len(kept) for instance in instances):
+        if any(len(one.labels.numbers) != len(kept) for one in packed):
             raise ModelError(
                 f"{folder}: labels and instances are not of one model; remove the folder and train again, or restore it"
             )
         content.pop("format")
-        return cls(config, features, labels, kept, instances, content)
+        return cls(config, features, labels, kept, packed, content)
+
+    @cached_property
+    def instances(self) -> tuple[Instance, ...]:
+        """The instances as networks, of single precision."""
+        return tuple(packed.instance() for packed in self.packed)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens documents are made of."""
+        return len(self.packed[0].far.table)
 
     def tail(self, wanted: float | None) -> float:
         """The place between head and tail that is wanted, or where the model was made to stand."""
-        if wanted is not None and any(instance.blend is None for instance in self.instances):
+        if wanted is not None and any(packed.curve is None for packed in self.packed):
             raise ModelError("only models of the contrastive recipe can lean from head to tail; leave the tail out")
         return self.config.blend.tail if wanted is None else wanted
 
     def facts(self) -> dict[str, Any]:
         """What the model is made of, for people and JSON."""
-        first = self.instances[0]
-        size = sum(t.numel() * t.element_size() for instance in self.instances for t in instance.tensors().values())
+        first = self.packed[0]
         return {
             **self.about,
-            "instances": len(self.instances),
-            "dim": first.ranker.weights.shape[1],
-            "clusters": len(first.shortlister.bias),
-            "beam": [instance.beam for instance in self.instances],
-            **({} if first.blend is None else {"tail": self.config.blend.tail}),
-            "bytes": size,
+            "instances": len(self.packed),
+            "dim": first.labels.weights.shape[1],
+            "clusters": len(first.clusters.bias),
+            "beam": [packed.beam for packed in self.packed],
+            **({} if first.curve is None else {"tail": self.config.blend.tail}),
+            "precision": self.config.model.precision,
+            "bytes": sum(array.nbytes for packed in self.packed for array in packed.arrays().values()),
         }
 
     def _write_labels(self, path: Path) -> None:
@@ -184,9 +196,11 @@ def _read_labels(folder: Path) -> tuple[Items, NDArray[np.int64]]:
     return Items(len(ids), ids, texts), kept
 
 
-def _read_instance(path: Path) -> Instance:
-    with safe_open(path, framework="pt", device="cpu") as stored:
-        return Instance.of({key: stored.get_tensor(key) for key in stored.keys()})  # noqa: SIM118 - no mapping
+def _read_packed(path: Path) -> Packed:
+    with safe_open(path, framework="pt", device="cpu") as stored:  # torch maps the file; numpy's way copies it
+        packed = Packed.from_arrays({key: stored.get_tensor(key).numpy() for key in stored.keys()})  # noqa: SIM118
+    packed.check()
+    return packed
 
 
 def _instance_number(name: str) -> int:

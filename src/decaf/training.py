@@ -29,8 +29,10 @@ from decaf.modules.problem import ENOUGH_TO_HOLD, Problem
 from decaf.modules.ranker import learn_ranker
 from decaf.modules.shortlister import Shortlist, learn_shortlister
 from decaf.modules.tokens import Tokens, learn_tokens
-from decaf.modules.words import label_words
+from decaf.modules.votes import voters
+from decaf.modules.words import WIDTH, label_words
 from decaf.networks import Instance, first_blend
+from decaf.packed import Packed
 from decaf.plots import plot_run
 
 __all__ = ["memory_needed", "train"]
@@ -81,7 +83,8 @@ def train(
         "tokens": problem.documents.shape[1],
         "seconds": round(time.perf_counter() - started, 1),
     }
-    model = Model(config, features, dataset.labels, problem.kept, instances, about)
+    packed = tuple(Packed.of(instance, config.model.precision) for instance in instances)
+    model = Model(config, features, dataset.labels, problem.kept, packed, about)
     if isinstance(keeper, Checkpoint) and folder is not None:
         model.save(folder)
         keeper.finish()
@@ -121,7 +124,8 @@ def memory_needed(problem: Problem, config: Config) -> int:
     network = 4 * dim * (4 * tokens + 8 * max(labels, clusters) + 16 * max(compared, clusters))
     scores = 4 * batch * 4 * max(compared, clusters)
     data = 40 * (problem.documents.nnz + problem.truth.nnz) + 4 * documents * max(config.shortlister.beam, 200)
-    return network + scores + data + 500_000_000
+    blend = 4 * (documents * dim + 3 * WIDTH * labels) if config.model.loss == "softmax" else 0  # votes and words
+    return network + scores + data + blend + 500_000_000
 
 
 @contextmanager
@@ -152,7 +156,8 @@ def _learn_instance(
         device, blend = found.table.device, None
         if config.model.loss == "softmax":
             words = label_words(problem, device) if config.blend.words else None
-            blend = first_blend(problem.rarity(device), found.texts, words)
+            votes = voters(problem, found, ranker, seed=seed) if config.blend.votes else None
+            blend = first_blend(problem.rarity(device), found.texts, words, votes)
         instance = Instance(found.shortlister, ranker, found.clusters.shape[1], blend)
         if blend is not None and problem.held is not None:
             blend = learn_blend(f"blend{part}", problem.held, instance, keeper, tail=config.blend.tail)
@@ -183,7 +188,10 @@ def _with_sizes(config: Config, problem: Problem, device: torch.device) -> Confi
             config.shortlister, clusters=clusters, batch=config.shortlister.batch or _batch(documents, 1024)
         ),
         ranker=dataclasses.replace(
-            config.ranker, negatives=min(negatives, labels), batch=config.ranker.batch or _batch(documents, 1024)
+            config.ranker,
+            negatives=min(negatives, labels),
+            batch=config.ranker.batch or _batch(documents, 1024),
+            epochs=config.ranker.epochs or (12 if documents > 100_000 else 8),
         ),
     )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,9 +24,10 @@ __all__ = ["fit_chances", "learn_blend", "reliability"]
 
 log = logging.getLogger(__name__)
 
-_PARTS = ("text", "cluster", "likeness", "share", "rarity")
+_PARTS = ("text", "cluster", "likeness", "share", "votes", "rarity")
 _TAILS = (0.0, 0.25, 0.5, 0.75, 1.0)
-_MOST = (1.5, 0.8, 30.0, 2.0, 4.0)  # that they may weigh
+_LEAST = (0.0, 0.0, 0.0, 0.0, 0.0, -2.0)  # that they may weigh; at the head rare labels may lose
+_MOST = (1.5, 0.8, 30.0, 2.0, 4.0, 4.0)
 _TRIED = 8  # bits: blends that are tried; half as many again around the best
 _BEST = 12  # of them that are averaged
 _HEAD, _TAIL = slice(0, 2), slice(2, 4)  # of the figures: P and PSP
@@ -40,19 +43,19 @@ def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, ta
     assert instance.blend is not None  # noqa: S101 - the caller has one to improve
     judge = Judge(held, instance.ranker.weights.device)
     parts = held_parts(held, instance)
-    texts, words = instance.blend.texts, instance.blend.words
-    most = np.array(_MOST) * (texts is not None, 1, words is not None, words is not None, 1)
-    narrow = _narrowed(parts, (most / 2).tolist())
-    tried = _points(_TRIED, most)
+    old = instance.blend
+    allowed = _Range.of(texts=old.texts is not None, words=old.words is not None, votes=old.votes is not None)
+    narrow = _narrowed(parts, allowed.middle().tolist())
+    tried = allowed.points(_TRIED)
     figures = _figures(judge, narrow, tried)
-    head, tail_end = (_closer(judge, narrow, _best(tried, figures, end), most, end) for end in (_HEAD, _TAIL))
+    head, tail_end = (_closer(judge, narrow, _best(tried, figures, end), allowed, end) for end in (_HEAD, _TAIL))
     weights = [((1 - at) * head + at * tail_end).tolist() for at in _TAILS]
     chances = [fit_chances(*_examples(judge, parts, weighed)) for weighed in weights]
 
     def tensor(values: Sequence[float] | Sequence[Sequence[float]]) -> Tensor:
         return torch.tensor(values, dtype=torch.float32, device=judge.device)
 
-    made = Blend(tensor(_TAILS), tensor(weights), tensor(chances), instance.blend.rarity, texts, words)
+    made = replace(old, tails=tensor(_TAILS), weights=tensor(weights), chances=tensor(chances))
     weighed, chance = made.at(tail)
     error, found = _error(judge, parts, weighed, chance), judge.figures(blended(parts, weighed), parts.labels)
     chosen = dict(zip(_PARTS, weighed, strict=True))
@@ -63,10 +66,30 @@ def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, ta
     return made
 
 
-def _points(bits: int, most: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weights from 0 to the most, evenly spread -> [2^bits, parts]."""
-    points: NDArray[np.float64] = qmc.Sobol(len(most), scramble=False).random_base2(bits) * most
-    return points
+class _Range(NamedTuple):
+    """How little and how much each part may weigh."""
+
+    least: NDArray[np.float64]
+    most: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, *, texts: bool, words: bool, votes: bool) -> _Range:
+        """The range of the parts; what is not there weighs nothing."""
+        there = np.array([texts, True, words, words, votes, True])
+        return cls(np.array(_LEAST) * there, np.array(_MOST) * there)
+
+    def middle(self) -> NDArray[np.float64]:
+        """Weights of all parts in the middle."""
+        return (self.least + self.most) / 2
+
+    def points(self, bits: int) -> NDArray[np.float64]:
+        """Weights evenly spread -> [2^bits, parts]."""
+        spread: NDArray[np.float64] = qmc.Sobol(len(self.most), scramble=False).random_base2(bits)
+        return self.least + spread * (self.most - self.least)
+
+    def around(self, weights: NDArray[np.float64], bits: int) -> NDArray[np.float64]:
+        """Weights around these, half as far apart."""
+        return (weights + (self.points(bits) - self.middle()) / 2).clip(min=self.least)
 
 
 def _figures(judge: Judge, parts: Parts, tried: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -82,10 +105,10 @@ def _best(tried: NDArray[np.float64], figures: NDArray[np.float64], end: slice) 
 
 
 def _closer(
-    judge: Judge, parts: Parts, weights: NDArray[np.float64], most: NDArray[np.float64], end: slice
+    judge: Judge, parts: Parts, weights: NDArray[np.float64], allowed: _Range, end: slice
 ) -> NDArray[np.float64]:
     """The best once more, among weights around these."""
-    tried = (weights + _points(_TRIED - 1, most) / 2 - most / 4).clip(min=0)
+    tried = allowed.around(weights, _TRIED - 1)
     return _best(tried, _figures(judge, parts, tried), end)
 
 

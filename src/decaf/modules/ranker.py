@@ -50,10 +50,11 @@ def learn_ranker(
         known, task = problem.known(), ChoiceTask(network, shortlist, problem, negatives=negatives, hard=settings.hard)
     else:
         known, task = problem.truth, RankTask(network, shortlist, forced=settings.forced)
-    schedule = Schedule(settings.epochs, settings.batch, settings.rate, (settings.epochs // 2,))
+    halve_at = () if softmax else (settings.epochs // 2,)
+    schedule = Schedule(settings.epochs, settings.batch, settings.rate, halve_at, falling=softmax)
     documents, positives = Rows.of(problem.documents, device), Rows.of(known, device)
     fit(name, task, documents, positives, schedule, seed=seed, keeper=keeper)
-    return Ranker(*network.frozen())
+    return Ranker(*network.frozen(), network.frozen_texts())
 
 
 class ChoiceTask(SoftmaxTask):

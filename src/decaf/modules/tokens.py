@@ -107,9 +107,7 @@ def _network(
         return TextNetwork(table, bags, dropout, text=True, refinement=None, learn_table=True, temperature=temperature)
 
 
-def with_label_texts(
-    problem: Problem, *, own: bool, related: bool
-) -> tuple[sparse.csr_array, sparse.csr_array]:
+def with_label_texts(problem: Problem, *, own: bool, related: bool) -> tuple[sparse.csr_array, sparse.csr_array]:
     """Documents and known pairs, and behind them labels' texts, each of its label and related ones.
 
     Labels are related where one makes up a tenth or more of the company that the other has on documents.

@@ -10,9 +10,9 @@ from scipy import sparse
 from decaf.modules.problem import Problem
 from decaf.networks import Words
 
-__all__ = ["label_words"]
+__all__ = ["WIDTH", "label_words"]
 
-_WIDTH = 32  # tokens kept of a label
+WIDTH = 32  # tokens kept of a label
 _LABELS = 1 << 15  # summed at a time
 
 
@@ -20,7 +20,7 @@ def label_words(problem: Problem, device: torch.device) -> Words:
     """The sum of each label's documents, its heaviest tokens alone: of unit length, and as shares of all documents."""
     by_label, documents = sparse.csr_array(problem.truth.T), problem.documents
     total = np.bincount(documents.indices, weights=np.abs(documents.data), minlength=documents.shape[1])
-    tokens, sums = np.zeros((0, _WIDTH), dtype=np.int32), np.zeros((0, _WIDTH), dtype=np.float32)
+    tokens, sums = np.zeros((0, WIDTH), dtype=np.int32), np.zeros((0, WIDTH), dtype=np.float32)
     for start in range(0, by_label.shape[0], _LABELS):
         found = _heaviest(sparse.csr_array(by_label[start : start + _LABELS] @ documents))
         tokens, sums = np.concatenate([tokens, found[0]]), np.concatenate([sums, found[1]])
@@ -37,9 +37,9 @@ def _heaviest(sums: sparse.csr_array) -> tuple[NDArray[np.int32], NDArray[np.flo
     lengths = np.diff(sums.indptr)
     rows = np.repeat(np.arange(sums.shape[0]), lengths)
     rank = np.arange(len(rows)) - np.repeat(sums.indptr[:-1], lengths)
-    order = np.lexsort((sums.indices, -sums.data, rows))[rank < _WIDTH]
-    place = rows[order], rank[rank < _WIDTH]
-    tokens = np.zeros((sums.shape[0], _WIDTH), dtype=np.int32)
-    values = np.zeros((sums.shape[0], _WIDTH), dtype=np.float32)
+    order = np.lexsort((sums.indices, -sums.data, rows))[rank < WIDTH]
+    place = rows[order], rank[rank < WIDTH]
+    tokens = np.zeros((sums.shape[0], WIDTH), dtype=np.int32)
+    values = np.zeros((sums.shape[0], WIDTH), dtype=np.float32)
     tokens[place], values[place] = sums.indices[order], sums.data[order]
     return tokens, values

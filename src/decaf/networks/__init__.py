@@ -1,10 +1,11 @@
 """Networks: torch modules only; no files, no loops, no choice of device."""
 
-from decaf.networks.classifier import Classifier, RowTable
+from decaf.networks.classifier import Classifier, LabelTexts, RowTable
 from decaf.networks.encoder import Block, DocumentEncoder, FixedBags, FrozenEncoder, token_table
 from decaf.networks.instance import Blend, Instance, Level, Parts, Ranker, Shortlister, blended, first_blend
 from decaf.networks.network import TextNetwork
 from decaf.networks.rows import Rows
+from decaf.networks.votes import Votes
 from decaf.networks.words import Words
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "FixedBags",
     "FrozenEncoder",
     "Instance",
+    "LabelTexts",
     "Level",
     "Parts",
     "Ranker",
@@ -22,6 +24,7 @@ __all__ = [
     "Rows",
     "Shortlister",
     "TextNetwork",
+    "Votes",
     "Words",
     "blended",
     "first_blend",

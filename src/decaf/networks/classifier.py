@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize, pad
 
 from decaf.networks.encoder import Block
 
-__all__ = ["Classifier", "RowTable"]
+__all__ = ["Classifier", "LabelTexts", "RowTable"]
+
+
+class LabelTexts(NamedTuple):
+    """What label texts add to classifiers, for prediction: factor times (scale e + R relu(e) + bias)."""
+
+    scale: Tensor  # [dim]
+    weight: Tensor  # R, [dim, dim]
+    bias: Tensor  # [dim]
+    factor: Tensor  # [dim]
+    unit: Tensor  # whether the vector is made of unit length before, [1]
+
+    def __call__(self, bags: Tensor) -> Tensor:
+        """Bag embeddings of label texts -> [labels, dim]."""
+        vectors = torch.addmm(self.scale * bags + self.bias, bags.relu(), self.weight.T)
+        return self.factor * (normalize(vectors, dim=1) if bool(self.unit) else vectors)
 
 
 class RowTable(nn.Module):
@@ -67,6 +84,14 @@ class Classifier(nn.Module):
         if refinement is None or self.alpha is None or self.beta is None:
             return text, bias
         return self.alpha.sigmoid() * text + self.beta.sigmoid() * refinement, bias
+
+    def frozen_texts(self, scale: Tensor) -> LabelTexts | None:
+        """The part of the weights, times a scale, that label texts make; None without texts."""
+        if self.block is None:
+            return None
+        parts = self.block.folded()
+        factor = torch.ones_like(parts[0]) if self.alpha is None else self.alpha.detach().sigmoid()
+        return LabelTexts(*parts, (scale * factor).detach(), torch.tensor([self._unit], device=factor.device))
 
 
 def _of_rows(values: nn.Parameter | RowTable | None, rows: Tensor | None) -> Tensor | None:

@@ -55,6 +55,13 @@ class Block(nn.Module):
         residual: Tensor = self.linear(self.dropout(bags.relu()))
         return self.alpha.sigmoid() * bags + self.beta.sigmoid() * residual
 
+    def folded(self) -> tuple[Tensor, Tensor, Tensor]:
+        """For prediction: scale, weight and bias, so that the block is scale e + weight relu(e) + bias."""
+        beta = self.beta.sigmoid()
+        arrays = (self.alpha.sigmoid(), beta[:, None] * self.linear.weight, beta * self.linear.bias)  # type: ignore[operator]
+        scale, weight, bias = (array.detach().clone().contiguous() for array in arrays)
+        return scale, weight, bias
+
 
 class DocumentEncoder(nn.Module):
     """Document vectors: the block over bag embeddings, then cut at zero (relu) or scaled to unit length."""
@@ -77,11 +84,7 @@ class DocumentEncoder(nn.Module):
 
     def frozen(self, table: Tensor) -> FrozenEncoder:
         """The encoder for prediction, its scales folded into the layer."""
-        block, beta = self.block, self.block.beta.sigmoid()
-        weight, bias = beta[:, None] * block.linear.weight, beta * block.linear.bias  # type: ignore[operator]
-        arrays = (table, block.alpha.sigmoid(), weight, bias)
-        table, scale, weight, bias = (array.detach().clone().contiguous() for array in arrays)
-        return FrozenEncoder(table, scale, weight, bias, self.unit)
+        return FrozenEncoder(table.detach().clone().contiguous(), *self.block.folded(), self.unit)
 
 
 class FrozenEncoder(NamedTuple):

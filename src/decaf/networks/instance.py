@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from decaf.networks.classifier import LabelTexts
 from decaf.networks.encoder import FrozenEncoder
 from decaf.networks.graph import NOBODY, NeighbourGraph
+from decaf.networks.votes import Votes
 from decaf.networks.words import Words
 
 __all__ = ["Blend", "Instance", "Level", "Parts", "Ranker", "Shortlister", "blended", "first_blend"]
@@ -73,6 +75,25 @@ class Shortlister:
         best = torch.addmm(self.bias, vectors, self.weights.T).topk(min(beam, len(self.bias)), dim=1)
         return best.indices, best.values
 
+    def scores(self, vectors: Tensor, labels: Tensor) -> Tensor:
+        """What the clusters of these labels [documents, listed] score, or the paths to them; -1 stands for none."""
+        clusters = self._cluster[labels.clamp(min=0)]
+        if not self.above:
+            return products(vectors, self.weights, clusters) + self.bias[clusters]
+        path = torch.zeros(labels.shape, device=vectors.device)
+        for level in (*self.above, Level(self.weights, self.bias)):
+            nodes = clusters * len(level.bias) // len(self.bias)
+            path = path + logsigmoid(products(vectors, level.weights, nodes) + level.bias[nodes])
+        return path
+
+    @cached_property
+    def _cluster(self) -> Tensor:
+        """The cluster of each label."""
+        there = self.members >= 0
+        cluster = torch.empty(int(there.sum()), dtype=torch.int64, device=self.members.device)
+        cluster[self.members[there]] = there.nonzero()[:, 0]
+        return cluster
+
     def _descend(self, vectors: Tensor, beam: int) -> tuple[Tensor, Tensor]:
         """Keep the best nodes of every level and look only at their children; a path's probabilities multiply."""
         nodes = torch.zeros(len(vectors), 1, dtype=torch.int64, device=vectors.device)  # the root
@@ -97,15 +118,19 @@ class Ranker:
     encoder: FrozenEncoder
     weights: Tensor  # w_l, [labels, dim]
     bias: Tensor  # [labels]
+    texts: LabelTexts | None = None  # the part of the weights that is the labels' text, for explanations
 
     def tensors(self) -> dict[str, Tensor]:
         """All arrays by name."""
-        return {"weights": self.weights, "bias": self.bias} | _prefixed("encoder.", self.encoder.tensors())
+        texts = {} if self.texts is None else _prefixed("texts.", self.texts._asdict())
+        named = {"weights": self.weights, "bias": self.bias} | texts
+        return named | _prefixed("encoder.", self.encoder.tensors())
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Ranker:
         """The ranker made of these arrays."""
-        return cls(FrozenEncoder.of(_within("encoder.", tensors)), tensors["weights"], tensors["bias"])
+        texts = LabelTexts(**_within("texts.", tensors)) if "texts.factor" in tensors else None
+        return cls(FrozenEncoder.of(_within("encoder.", tensors)), tensors["weights"], tensors["bias"], texts)
 
     def scores(self, vectors: Tensor, labels: Tensor) -> Tensor:
         """Scores of these labels [documents, listed] for document vectors; -1 stands for none."""
@@ -125,27 +150,35 @@ class Blend:
     """How classifier and other parts make one score, from head to tail, and what chance a score is."""
 
     tails: Tensor  # from 0 to 1, [points]
-    weights: Tensor  # of the parts beside the classifier, in their order, [points, 5]
+    weights: Tensor  # of the parts beside the classifier, in their order, [points, 6]
     chances: Tensor  # what score, company and constant weigh in the logit of the chance, [points, 3]
     rarity: Tensor  # the logarithm of each label's inverse propensity, [labels]
     texts: Tensor | None  # label texts among the vectors of the shortlister's encoder, [labels, dim]
     words: Words | None = None  # what the labels' documents are about
+    votes: Votes | None = None  # training documents and their labels
 
     def at(self, tail: float) -> tuple[list[float], list[float]]:
         """The weights and the chances' at this place between head and tail, in a line between the points."""
-        tails = self.tails.tolist()
-        right = min(bisect_left(tails, tail), len(tails) - 1)
+        return self.between(self.tails, self.weights, self.chances, tail)
+
+    @staticmethod
+    def between(tails: Tensor, weights: Tensor, chances: Tensor, tail: float) -> tuple[list[float], list[float]]:
+        """The same of bare arrays."""
+        points = tails.tolist()
+        right = min(bisect_left(points, tail), len(points) - 1)
         left = max(0, right - 1)
-        share = min(1.0, (tail - tails[left]) / (tails[right] - tails[left])) if right else 0.0
-        weights, chances = (values[left].lerp(values[right], share) for values in (self.weights, self.chances))
-        return weights.tolist(), chances.tolist()
+        share = min(1.0, (tail - points[left]) / (points[right] - points[left])) if right else 0.0
+        weighed, chance = (values[left].lerp(values[right], share) for values in (weights, chances))
+        return weighed.tolist(), chance.tolist()
 
     def tensors(self) -> dict[str, Tensor]:
         """All arrays by name."""
         named = {"tails": self.tails, "weights": self.weights, "chances": self.chances, "rarity": self.rarity}
         if self.texts is not None:
             named["texts"] = self.texts
-        return named if self.words is None else named | _prefixed("words.", self.words._asdict())
+        for prefix, part in (("words.", self.words), ("votes.", self.votes)):
+            named |= {} if part is None else _prefixed(prefix, part._asdict())
+        return named
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Blend:
@@ -153,7 +186,8 @@ class Blend:
         names = ("tails", "weights", "chances", "rarity")
         tails, weights, chances, rarity = (tensors[name] for name in names)
         words = Words(**_within("words.", tensors)) if "words.tokens" in tensors else None
-        return cls(tails, weights, chances, rarity, tensors.get("texts"), words)
+        votes = Votes(**_within("votes.", tensors)) if "votes.labels" in tensors else None
+        return cls(tails, weights, chances, rarity, tensors.get("texts"), words, votes)
 
 
 class Parts(NamedTuple):
@@ -165,6 +199,7 @@ class Parts(NamedTuple):
     cluster: Tensor
     likeness: Tensor  # the document's tokens and those of the label's documents
     share: Tensor  # of the document's tokens that is the label's
+    votes: Tensor  # of the training documents near it
     rarity: Tensor
 
 
@@ -196,17 +231,36 @@ class Instance:
         listed = self.shortlister.members[clusters]  # [documents, beam, width]
         listed = listed.masked_fill((of_cluster <= NOBODY)[:, :, None], -1)
         of_cluster = of_cluster[:, :, None].expand(listed.shape).flatten(1)
-        labels = listed.flatten(1)
-        classifier = self.ranker.scores(self.ranker.encoder(tokens, starts, weights), labels)
-        text = likeness = share = rarity = torch.zeros_like(classifier)
+        return self._parts((tokens, starts, weights), vectors, clusters, listed.flatten(1), of_cluster)
+
+    def parts_of(self, tokens: Tensor, starts: Tensor, weights: Tensor, labels: Tensor) -> Parts:
+        """The same of these labels [documents, listed], shortlisted or not."""
+        vectors = self.shortlister.encoder(tokens, starts, weights)
+        clusters, _ = self.shortlister.nearest(vectors, self.beam)
+        of_cluster = self.shortlister.scores(vectors, labels)
+        return self._parts((tokens, starts, weights), vectors, clusters, labels, of_cluster)
+
+    def _parts(
+        self,
+        documents: tuple[Tensor, Tensor, Tensor],
+        vectors: Tensor,  # of the shortlister
+        clusters: Tensor,  # best first
+        labels: Tensor,
+        of_cluster: Tensor,  # what the labels' clusters score
+    ) -> Parts:
+        ranked = self.ranker.encoder(*documents)
+        classifier = self.ranker.scores(ranked, labels)
+        text = likeness = share = votes = rarity = torch.zeros_like(classifier)
         if self.blend is not None:
             rarity = self.blend.rarity[labels.clamp(min=0)]
             if self.blend.texts is not None:
                 text = products(vectors, self.blend.texts, labels)
             if self.blend.words is not None:
                 vocabulary = len(self.ranker.encoder.table)
-                likeness, share = self.blend.words.compare(tokens, starts, weights, labels, vocabulary)
-        return Parts(labels, classifier, text, of_cluster, likeness, share, rarity)
+                likeness, share = self.blend.words.compare(*documents, labels, vocabulary)
+            if self.blend.votes is not None:
+                votes = self.blend.votes.cast(ranked, clusters, labels, len(self.ranker.bias))
+        return Parts(labels, classifier, text, of_cluster, likeness, share, votes, rarity)
 
     def chances(self, parts: Parts, tail: float) -> Tensor:
         """The logarithms of the chances of the shortlisted labels."""
@@ -237,11 +291,11 @@ class Instance:
         return cls(shortlister, ranker, int(tensors["beam"][0]), blend)
 
 
-def first_blend(rarity: Tensor, texts: Tensor | None, words: Words | None = None) -> Blend:
+def first_blend(rarity: Tensor, texts: Tensor | None, words: Words | None = None, votes: Votes | None = None) -> Blend:
     """A blend before any was chosen: what serves most data well, and chances that are only in the right order."""
-    values = ([0.0, 1.0], [[0.5, 0.0, 10.0, 0.0, 0.0], [0.5, 0.0, 10.0, 0.0, 1.0]], [[1.0, -1.0, 0.0]] * 2)
+    values = ([0.0, 1.0], [[0.5, 0.0, 10.0, 0.0, 1.0, 0.0], [0.5, 0.0, 10.0, 0.0, 1.0, 1.0]], [[1.0, -1.0, 0.0]] * 2)
     tails, weights, chances = (torch.tensor(value, device=rarity.device) for value in values)
-    return Blend(tails, weights, chances, rarity, texts, words)
+    return Blend(tails, weights, chances, rarity, texts, words, votes)
 
 
 def blended(parts: Parts, weights: Sequence[float]) -> Tensor:

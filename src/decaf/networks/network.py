@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from decaf.networks.classifier import Classifier
+from decaf.networks.classifier import Classifier, LabelTexts
 from decaf.networks.encoder import DocumentEncoder, FixedBags, FrozenEncoder
 
 __all__ = ["TextNetwork"]
@@ -79,5 +79,12 @@ class TextNetwork(nn.Module):
         """For prediction: the document encoder, the labels' classifiers [labels, dim] and their biases."""
         classifiers, bias = self.classifiers()
         bias = classifiers.new_zeros(len(classifiers)) if bias is None else bias
-        scale = 1.0 if self.temperature is None else self.temperature.exp()
-        return self.documents.frozen(self.table), (scale * classifiers).clone(), bias.detach().clone()
+        return self.documents.frozen(self.table), (self._scale() * classifiers).clone(), bias.detach().clone()
+
+    @torch.no_grad()
+    def frozen_texts(self) -> LabelTexts | None:
+        """For prediction: what label texts add to the classifiers."""
+        return self.labels.frozen_texts(self._scale())
+
+    def _scale(self) -> Tensor:
+        return self.table.new_ones(()) if self.temperature is None else self.temperature.exp()

@@ -33,7 +33,7 @@ class ExactScorer:
         self._labels = model.labels.count
         widest = max(len(instance.ranker.bias) for instance in self._instances)
         self._documents = max(1, min(2048, _ENTRIES // widest))
-        self._tokens = len(self._instances[0].ranker.encoder.table)
+        self._tokens = model.tokens
 
     @property
     def labels(self) -> int:

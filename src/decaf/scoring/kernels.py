@@ -13,15 +13,16 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from decaf.networks.votes import LEAST_VOTE, NEAREST, SHARPNESS
 from decaf.networks.words import LEAST_SHARE
+from decaf.packed import Clusters, Encoder, Floats, Ints, Labels, Voters
 
-__all__ = ["Clusters", "Documents", "Encoder", "Labels", "encode", "rank", "rank_apart", "scan"]
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
+__all__ = ["Documents", "encode", "rank", "rank_apart", "scan"]
 
 _LEAST = np.float32(LEAST_SHARE)
+_LEAST_VOTE, _SHARPNESS = np.float32(LEAST_VOTE), np.float32(SHARPNESS)
 _BINS = 512  # in which scores are counted, to tell the best apart
+_FINE = np.float32(32767)  # steps of a whole number of sixteen bits
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -37,46 +38,6 @@ class Documents(NamedTuple):
     bounds: Ints
     tokens: Ints
     values: Floats
-
-
-class Encoder(NamedTuple):
-    """A document encoder; see `networks.encoder.FrozenEncoder`."""
-
-    table: NDArray[Any]
-    scales: Floats  # of the table's rows
-    gate: Floats
-    matrix: Floats
-    bias: Floats
-    unit: bool
-
-
-class Clusters(NamedTuple):
-    """Vectors of clusters, turned so that the first directions tell most of them apart."""
-
-    rotation: Floats  # [dim, dim]
-    first: NDArray[Any]  # the first directions alone, [clusters filled up to a multiple of four, narrow]
-    first_scales: Floats
-    weights: NDArray[Any]  # [clusters, dim]
-    scales: Floats
-    bias: Floats
-    numbers: Ints  # from 0 up
-
-
-class Labels(NamedTuple):
-    """All that is known of labels, in the order of their clusters. What is not there has no rows."""
-
-    bounds: Ints  # where the labels of each cluster begin and the last ends, [clusters + 1]
-    numbers: Ints
-    weights: NDArray[Any]  # [labels, dim]
-    weight_scales: Floats
-    bias: Floats
-    texts: NDArray[Any]  # [labels, dim]
-    text_scales: Floats
-    words: NDArray[np.int32]  # tokens, [labels, width]
-    likeness: NDArray[Any]  # [labels, width]
-    likeness_scales: Floats
-    shares: NDArray[Any]  # [labels, width]
-    share_scales: Floats
 
 
 @_compiled
@@ -110,32 +71,34 @@ def scan(
     clusters: Ints,  # the best [documents, beam], -1 for none
     of_cluster: Floats,  # their scores
 ) -> None:
-    """Look at all clusters along the first directions, four clusters at a time, and at the best of them in full."""
-    count, narrow, dim = len(search.bias), search.first.shape[1], search.weights.shape[1]
-    rough = np.empty(len(search.first), np.float32)
+    """Look at all clusters along a few directions, in whole numbers, and at the best of them in full."""
+    count, narrow = len(search.bias), len(search.rotation)
+    rough, turned = np.empty(count, np.float32), np.empty(narrow, np.float32)
     scores, places = np.empty(count, np.float32), np.empty(count, np.int64)
-    turned = np.empty(dim, np.float32)
+    whole, totals = np.empty(narrow, np.int16), np.empty(count, np.int32)
     for document in range(len(vectors)):
-        for to in range(dim):
+        largest = np.float32(1e-30)
+        for to in range(narrow):
             turned[to] = _product(search.rotation[to], vectors[document])
-        for first in range(0, len(rough), 4):
-            one, two, three, four = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
-            for at in range(narrow):
-                one += search.first[first, at] * turned[at]
-                two += search.first[first + 1, at] * turned[at]
-                three += search.first[first + 2, at] * turned[at]
-                four += search.first[first + 3, at] * turned[at]
-            rough[first], rough[first + 1], rough[first + 2], rough[first + 3] = one, two, three, four
+            largest = max(largest, abs(turned[to]))
+        step = largest / _FINE
+        for to in range(narrow):
+            whole[to] = np.int16(round(turned[to] / step))
         for cluster in range(count):
-            rough[cluster] = rough[cluster] * search.first_scales[cluster] + search.bias[cluster]
-        least = _threshold(rough[:count], effort)
+            total = np.int32(0)
+            for at in range(narrow):
+                total += np.int32(search.first[cluster, at]) * np.int32(whole[at])
+            totals[cluster] = total  # kept in 32 bits, or all of the sum is done in 64
+        for cluster in range(count):
+            rough[cluster] = totals[cluster] * (step * search.first_scales[cluster]) + search.bias[cluster]
+        least = _threshold(rough, effort)
         kept = 0
         for cluster in range(count):
             if rough[cluster] >= least:
-                score = _product(search.weights[cluster], turned) * search.scales[cluster] + search.bias[cluster]
-                scores[kept], places[kept] = score, cluster
+                score = _product(search.weights[cluster], vectors[document]) * search.scales[cluster]
+                scores[kept], places[kept] = score + search.bias[cluster], cluster
                 kept += 1
-        _best(scores[:kept], places, search.numbers, clusters[document], of_cluster[document])
+        _best(scores[:kept], places, clusters[document], of_cluster[document])
 
 
 @_compiled
@@ -160,20 +123,25 @@ def rank(
     documents: Documents,
     near: Floats,  # vectors of the shortlister
     far: Floats,  # vectors of the ranker
-    clusters: Ints,  # [documents, beam], -1 for none
+    clusters: Ints,  # [documents, beam], best first, -1 for none
     of_cluster: Floats,  # their scores
     labels: Labels,
-    blend: Floats,  # weights of text, cluster, likeness and share; slope, company and constant of chances
+    voters: Voters,
+    blend: Floats,  # weights of text, cluster, likeness, share, votes, rarity; slope, company, constant of chances
     weighs: Floats,  # room for what each token weighs in a document, zeros before and after; empty without words
+    votes: Floats,  # room for the votes for each label, zeros before and after; empty without voters
     found: Ints,  # the best labels [documents, top], -1 for none
     chances: Floats,  # the logarithms of their chances
 ) -> None:
     """Find the best labels of the shortlisted clusters; of equal ones the higher number goes first."""
-    most = clusters.shape[1] * np.max(labels.bounds[1:] - labels.bounds[:-1])
-    scores, places = np.empty(most, np.float32), np.empty(most, np.int64)
+    most = clusters.shape[1] * _widest(labels.bounds)
+    scores, numbers = np.empty(most, np.float32), np.empty(most, np.int64)
+    alike = np.empty(NEAREST * _widest(voters.bounds), np.float32)
     for document in range(len(clusters)):
         if len(labels.words):
             _spread(documents, document, weighs)
+        if len(votes):
+            _vote(voters, clusters[document, :NEAREST], far[document], alike, votes)
         count = 0
         for number in range(clusters.shape[1]):
             cluster = clusters[document, number]
@@ -182,7 +150,7 @@ def rank(
             shared = blend[1] * of_cluster[document, number]
             for place in range(labels.bounds[cluster], labels.bounds[cluster + 1]):
                 score = _product(labels.weights[place], far[document]) * labels.weight_scales[place]
-                score += labels.bias[place] + shared
+                score += labels.bias[place] + shared + blend[5] * labels.rarity[place]
                 if len(labels.texts):
                     score += blend[0] * labels.text_scales[place] * _product(labels.texts[place], near[document])
                 if len(labels.words):
@@ -194,19 +162,67 @@ def rank(
                     score += blend[2] * labels.likeness_scales[place] * likeness
                     share *= labels.share_scales[place]
                     score += blend[3] * math.log(max(share, np.float32(0)) + _LEAST)
-                scores[count], places[count] = score, place
+                if len(votes):
+                    score += blend[4] * math.log(votes[place] + _LEAST_VOTE)
+                scores[count], numbers[count] = score, labels.numbers[place]
                 count += 1
         if len(labels.words):
             for entry in range(documents.bounds[document], documents.bounds[document + 1]):
                 weighs[documents.tokens[entry]] = 0
-        kept = _best(scores[:count], places, labels.numbers, found[document], chances[document])
+        if len(votes):
+            _forget(voters, clusters[document, :NEAREST], votes)
+        kept = _best(scores[:count], numbers, found[document], chances[document])
         if kept:
             peak, total = chances[document, 0], np.float32(0)
             for at in range(count):
                 total += math.exp(scores[at] - peak)
-            company = blend[5] * (peak + math.log(total)) + blend[6]
+            company = blend[7] * (peak + math.log(total)) + blend[8]
             for at in range(kept):
-                chances[document, at] = _log_sigmoid(blend[4] * chances[document, at] + company)
+                chances[document, at] = _log_sigmoid(blend[6] * chances[document, at] + company)
+
+
+@_compiled
+def _vote(voters: Voters, clusters: Ints, vector: Floats, alike: Floats, votes: Floats) -> None:
+    """The voters of these clusters give their labels shares of one vote, the nearer ones the larger."""
+    count, peak = 0, np.float32(-np.inf)
+    for cluster in clusters:
+        if cluster >= 0:
+            for voter in range(voters.bounds[cluster], voters.bounds[cluster + 1]):
+                alike[count] = _SHARPNESS * voters.scales[voter] * _product(voters.vectors[voter], vector)
+                peak = max(peak, alike[count])
+                count += 1
+    total = np.float32(0)
+    for at in range(count):
+        alike[at] = math.exp(alike[at] - peak)
+        total += alike[at]
+    count = 0
+    for cluster in clusters:
+        if cluster >= 0:
+            for voter in range(voters.bounds[cluster], voters.bounds[cluster + 1]):
+                share = alike[count] / total
+                for at in range(voters.label_bounds[voter], voters.label_bounds[voter + 1]):
+                    votes[voters.labels[at]] += share
+                count += 1
+
+
+@_compiled
+def _forget(voters: Voters, clusters: Ints, votes: Floats) -> None:
+    """Zeros again where these clusters' voters have voted."""
+    for cluster in clusters:
+        if cluster >= 0:
+            for at in range(
+                voters.label_bounds[voters.bounds[cluster]], voters.label_bounds[voters.bounds[cluster + 1]]
+            ):
+                votes[voters.labels[at]] = 0
+
+
+@_compiled
+def _widest(bounds: Ints) -> int:
+    """The length of the longest span."""
+    widest = 0
+    for at in range(len(bounds) - 1):
+        widest = max(widest, bounds[at + 1] - bounds[at])
+    return widest
 
 
 @_compiled
@@ -219,8 +235,8 @@ def rank_apart(
     chances: Floats,
 ) -> None:
     """The same without a blend: a label's chance is its cluster's times its own, as in the paper."""
-    most = clusters.shape[1] * np.max(labels.bounds[1:] - labels.bounds[:-1])
-    scores, places = np.empty(most, np.float32), np.empty(most, np.int64)
+    most = clusters.shape[1] * _widest(labels.bounds)
+    scores, numbers = np.empty(most, np.float32), np.empty(most, np.int64)
     for document in range(len(clusters)):
         count = 0
         for number in range(clusters.shape[1]):
@@ -230,9 +246,9 @@ def rank_apart(
             for place in range(labels.bounds[cluster], labels.bounds[cluster + 1]):
                 score = _product(labels.weights[place], far[document]) * labels.weight_scales[place]
                 scores[count] = _log_sigmoid(score + labels.bias[place]) + of_cluster[document, number]
-                places[count] = place
+                numbers[count] = labels.numbers[place]
                 count += 1
-        _best(scores[:count], places, labels.numbers, found[document], chances[document])
+        _best(scores[:count], numbers, found[document], chances[document])
 
 
 @_compiled
@@ -256,11 +272,11 @@ def _spread(documents: Documents, document: int, weighs: Floats) -> None:
 
 
 @_compiled
-def _best(scores: Floats, places: Ints, numbers: Ints, found: Ints, best: Floats) -> int:
+def _best(scores: Floats, labels: Ints, found: Ints, best: Floats) -> int:
     """The largest scores and their labels, in order, into what is there; how many there are."""
     kept, top = 0, len(found)
     for at in range(len(scores)):
-        score, label = scores[at], numbers[places[at]]
+        score, label = scores[at], labels[at]
         if kept == top and not _before(score, label, best[top - 1], found[top - 1]):
             continue
         to = min(kept, top - 1)
