@@ -16,9 +16,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from scipy import sparse
@@ -111,7 +113,7 @@ def compare(dataset: Dataset, python: Path, peers: list[str]) -> dict[str, Any]:
     }
     systems = {}
     for name, system in peers_worker.SYSTEMS.items():
-        if any(name.startswith(f"{peer}-") for peer in peers):
+        if name.partition("-")[0] in peers:
             systems[name] = {**measure(ready, name, python, times), "settings": system.settings}
             print(name, systems[name], flush=True)
     return {
@@ -138,20 +140,11 @@ def featured(dataset: Dataset) -> tuple[Dataset, FeatureTimes]:
 
 def measure(dataset: Dataset, name: str, python: Path, times: FeatureTimes) -> dict[str, Any]:
     """One system, in a process of its own: what it reached and how long it took."""
-    truth, filters = dataset.test.truth, dataset.test.filters
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        export(dataset, folder)
-        threads = {"OMP_NUM_THREADS": str(THREADS), "OPENBLAS_NUM_THREADS": str(THREADS)}
-        worker = [str(python), peers_worker.__file__, name, str(folder)]
-        done = subprocess.run(worker, env=os.environ | threads, capture_output=True, text=True, check=False)
-        if done.returncode:
-            sys.exit(f"{name} failed with status {done.returncode}\n{done.stderr[-2000:]}")
-        result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-        scores = drop_pairs(load_scores(folder / "scores.npz", *truth.shape), filters)
-    figures = evaluate(Predictions.from_csr(scores, TOP), truth, dataset.inverse_propensity, filters)
-    seconds, documents = result["prediction_seconds"], dataset.test.documents.count
-    return {name: round(value, 2) for name, value in figures.items()} | {
+    with launched(dataset, name, python, THREADS) as worker:
+        seconds = worker.predict()
+        figures, result = worker.finish()
+    documents = dataset.test.documents.count
+    return figures | {
         "training_seconds": round(times.training + result["training_seconds"], 1),
         "training_seconds_without_features": round(result["training_seconds"], 1),
         "ms_per_document": round(1000 * (times.test + seconds) / documents, 4),
@@ -160,7 +153,66 @@ def measure(dataset: Dataset, name: str, python: Path, times: FeatureTimes) -> d
     }
 
 
-def export(dataset: Dataset, folder: Path) -> None:
+@dataclass(frozen=True)
+class Worker:
+    """One system in a process of its own."""
+
+    name: str
+    dataset: Dataset
+    folder: Path
+    process: subprocess.Popen[str]
+
+    def predict(self) -> float:
+        """Seconds of one prediction for all test documents; the first call waits for the training."""
+        assert self.process.stdin is not None  # noqa: S101 - a pipe
+        assert self.process.stdout is not None  # noqa: S101 - a pipe
+        with suppress(BrokenPipeError):
+            os.write(self.process.stdin.fileno(), b"\n")
+        answer = self.process.stdout.readline()
+        return float(answer) if answer else self._fail()
+
+    def finish(self) -> tuple[dict[str, float], dict[str, Any]]:
+        """What the system reaches, and what its process says at the end."""
+        assert self.process.stdin is not None  # noqa: S101 - a pipe
+        self.process.stdin.close()
+        if self.process.wait():
+            self._fail()
+        result: dict[str, Any] = json.loads((self.folder / "result.json").read_text(encoding="utf-8"))
+        test = self.dataset.test
+        scores = drop_pairs(load_scores(self.folder / "scores.npz", *test.truth.shape), test.filters)
+        return judge(Predictions.from_csr(scores, TOP), self.dataset), result
+
+    def _fail(self) -> NoReturn:
+        log = (self.folder / "log.txt").read_text(encoding="utf-8", errors="replace")
+        sys.exit(f"{self.name} failed with status {self.process.wait()}\n{log[-2000:]}")
+
+
+@contextmanager
+def launched(dataset: Dataset, name: str, python: Path, threads: int) -> Iterator[Worker]:
+    """A system that begins to train; its process is gone at the end."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        export(dataset, folder, threads)
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
+        command = [str(python), peers_worker.__file__, name, str(folder)]
+        pipe = subprocess.PIPE
+        with (
+            (folder / "log.txt").open("w", encoding="utf-8") as log,
+            subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=log, text=True) as process,
+        ):
+            try:
+                yield Worker(name, dataset, folder, process)
+            finally:
+                process.kill()
+
+
+def judge(predictions: Predictions, dataset: Dataset) -> dict[str, float]:
+    """All figures on the test documents, the filter applied."""
+    figures = evaluate(predictions, dataset.test.truth, dataset.inverse_propensity, dataset.test.filters)
+    return {name: round(value, 2) for name, value in figures.items()}
+
+
+def export(dataset: Dataset, folder: Path, threads: int) -> None:
     """What the worker reads."""
     matrices = {
         "train": dataset.train.documents.need_features(),
@@ -170,7 +222,7 @@ def export(dataset: Dataset, folder: Path) -> None:
     }
     for name, matrix in matrices.items():
         sparse.save_npz(folder / f"{name}.npz", sparse.csr_matrix(matrix.astype(np.float32)), compressed=False)
-    task = {"top": TOP, "timed": TIMED, "threads": THREADS, "seed": SEED}
+    task = {"top": TOP, "timed": TIMED, "threads": threads, "seed": SEED}
     (folder / "task.json").write_text(json.dumps(task), encoding="utf-8")
 
 

@@ -63,7 +63,7 @@ def commit() -> str:
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=RESULTS.parent, check=False)
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=RESULTS.parent.parent, check=False)
     return done.stdout.strip()
 
 

@@ -220,6 +220,43 @@ def draw_reliability() -> None:
     figure.savefig(PAGE.parent / "images" / "reliability.png", dpi=110)
 
 
+def throughput() -> str:
+    """Many documents at once, beside the peers."""
+    sections = []
+    for file in sorted(RESULTS.glob("throughput-*.json")):
+        report = load(file.stem)
+        figures = report["figures"]
+        rows = [
+            (
+                name,
+                *(f"{of[key]:.2f}" for key in RECIPES),
+                f"{of['ms_per_document']:.4f}",
+                f"{of['documents_per_second']:,}",
+                of.get("times_ours", ""),
+            )
+            for name, of in figures["systems"].items()
+        ]
+        heading = ("system", *RECIPES, "ms a document", "documents a second", "times decaf")
+        sections += [
+            f"### {figures['dataset']}: throughput",
+            f"{figures['documents']:,} test documents, {figures['labels']:,} labels, {figures['threads']} threads, the "
+            f"best of {figures['rounds']} rounds.",
+            origin(report, f"python -m benchmarks.throughput MODEL {figures['dataset']}"),
+            table(heading, rows),
+        ]
+        picture = file.with_suffix(".png")
+        if picture.exists():
+            sections.append(f"![Documents a second](../benchmarks/results/{picture.name})")
+    if not sections:
+        return ""
+    about = (
+        "The top 5 of all test documents at once, from ready features but for decaf-from-texts; all systems have the "
+        "same features, the same threads and take turns in one run. The last column is a system's time over decaf's. "
+        "Accuracy is judged on more labels, the filter applied. omikuji's Python package takes one document a call."
+    )
+    return "\n\n".join(["## Batch throughput", about, *sections])
+
+
 def paper() -> str:
     """The paper's recipe and its variants."""
     sections = [
@@ -257,7 +294,17 @@ def main() -> None:
     """Write the page."""
     head = "# Performance\n\nWritten by `python -m benchmarks.tables` from `benchmarks/results/`; not typed by hand."
     draw_reliability()
-    sections = (recipes(), ablations(), paper(), clustering(), features(), label_text(), metrics(), reading())
+    sections = (
+        recipes(),
+        throughput(),
+        ablations(),
+        paper(),
+        clustering(),
+        features(),
+        label_text(),
+        metrics(),
+        reading(),
+    )
     PAGE.write_text("\n\n".join([head, *filter(None, sections)]) + "\n", encoding="utf-8")
 
 
