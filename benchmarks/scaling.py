@@ -27,7 +27,7 @@ from benchmarks.latency import agreement, timed
 from benchmarks.report import RESULTS, parser, write_report
 from decaf import Config, Model
 from decaf.datasets import Items
-from decaf.packed import Clusters, Curve, Encoder, Floats, Labels, Packed, Voters, narrowed, quantised
+from decaf.packed import Clusters, Curve, Encoder, Floats, Labels, Packed, narrowed, quantised
 from decaf.scoring.exact import ExactScorer
 from decaf.scoring.fast import FastScorer
 
@@ -86,10 +86,7 @@ def made(count: int, seed: int = 0) -> tuple[Model, sparse.csr_array]:
         far,
         _clusters(centres * np.float32(TEMPERATURE)),
         labels,
-        _voters(min(count, 1 << 19), tree, cluster, bounds, rng),
-        Curve(
-            *(np.array(values, dtype=np.float32) for values in ([0.0], [[0.5, 0.4, 8.0, 0.5, 1.0, 0.5]], [[1, -1, 0]]))
-        ),
+        Curve(*(np.array(values, dtype=np.float32) for values in ([0.0], [[0.5, 0.4, 8.0, 0.5, 0.5]], [[1, -1, 0]]))),
         beam=100,
     )
     packed.check()
@@ -152,18 +149,6 @@ def _clusters(centres: Floats) -> Clusters:
     return Clusters(
         rotation, *quantised(first, "int8"), *quantised(centres, "int8"), np.zeros(len(centres), np.float32)
     )
-
-
-def _voters(count: int, tree: Tree, cluster: Ints, bounds: Ints, rng: np.random.Generator) -> Voters:
-    """Documents, each of its own label and of some beside it."""
-    own = np.sort(rng.choice(len(cluster), count, replace=False))
-    of = cluster[own]
-    vectors = _rows(count, DIM, (tree.unit(tree.depth, part, 0.6, rng) for part in _parts(of)))
-    first, size = bounds[of], np.maximum(np.diff(bounds)[of], 1)
-    labels = first[:, None] + rng.integers(0, 1 << 30, (count, 4)) % size[:, None]
-    labels[:, 0] = own
-    of_cluster = np.searchsorted(of, np.arange(len(bounds)))
-    return Voters(of_cluster, *vectors, np.arange(0, 4 * count + 1, 4), labels.astype(np.int32).ravel())
 
 
 def _documents(tokens: Ints, rng: np.random.Generator) -> sparse.csr_array:

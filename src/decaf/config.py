@@ -164,11 +164,10 @@ class RankerSettings(_Stage):
 
 @dataclass(frozen=True)
 class BlendSettings(_Stage):
-    """The final score: classifier, label text, cluster, words and votes together (kind texts, loss softmax)."""
+    """The final score: classifier, label text, cluster and words together (kind texts, loss softmax)."""
 
     words: bool = _setting(True, "count how like a document is to the documents of a label, by their tokens")
-    votes: bool = _setting(True, "count the labels of training documents that are near a document")
-    tail: float = _setting(0.4, "from 0, the most right answers, to 1, the most for rare labels", low=0, high=1)
+    tail: float = _setting(0.3, "from 0, the most right answers, to 1, the most for rare labels", low=0, high=1)
 
 
 @dataclass(frozen=True)

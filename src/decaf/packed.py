@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from decaf.networks import Blend, FrozenEncoder, Instance, LabelTexts, Level, Parts, Ranker, Shortlister, Votes, Words
+from decaf.networks import Blend, FrozenEncoder, Instance, LabelTexts, Level, Parts, Ranker, Shortlister, Words
 
-__all__ = ["Clusters", "Curve", "Encoder", "Labels", "Packed", "Voters", "narrowed", "quantised"]
+__all__ = ["Clusters", "Curve", "Encoder", "Labels", "Packed", "narrowed", "quantised"]
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -83,16 +83,6 @@ class Labels(NamedTuple):
     share_scales: Floats
 
 
-class Voters(NamedTuple):
-    """Training documents by their first cluster; see `networks.votes.Votes`. Without votes there are none."""
-
-    bounds: Ints  # [clusters + 1]
-    vectors: NDArray[Any]  # [voters, dim]
-    scales: Floats
-    label_bounds: Ints  # [voters + 1]
-    labels: NDArray[np.int32]  # their places in the order of the clusters
-
-
 class Curve(NamedTuple):
     """What the parts of a score weigh from head to tail; see `networks.instance.Blend`."""
 
@@ -115,7 +105,6 @@ class Packed:
     far: Encoder  # of the ranker
     clusters: Clusters
     labels: Labels
-    voters: Voters
     curve: Curve | None  # None: as in the paper, a label's chance is its cluster's times its own
     beam: int
     texts: LabelTexts | None = None  # see `networks.instance.Ranker`
@@ -133,7 +122,7 @@ class Packed:
         def rows(tensor: Tensor | None) -> tuple[NDArray[Any], Floats]:
             return quantised(_NOTHING if tensor is None else _array(tensor)[numbers], precision)
 
-        words, votes = (None, None) if blend is None else (blend.words, blend.votes)
+        words = None if blend is None else blend.words
         labels = Labels(
             bounds.astype(np.int64),
             numbers.astype(np.int64),
@@ -150,7 +139,6 @@ class Packed:
             Encoder.of(ranker.encoder, precision),
             Clusters.of(shortlister, precision),
             labels,
-            _voters(votes, numbers, precision),
             None if blend is None else Curve(*(_array(t) for t in (blend.tails, blend.weights, blend.chances))),
             instance.beam,
             None if ranker.texts is None else LabelTexts(*(tensor.cpu() for tensor in ranker.texts)),
@@ -179,24 +167,19 @@ class Packed:
         ranker = Ranker(self.far.network(), weights, _tensor(labels.bias[order]), self.texts)
         blend = None
         if self.curve is not None:
-            words = votes = None
+            words = None
             if len(labels.words):
                 of_words = (rows(labels.likeness, labels.likeness_scales), rows(labels.shares, labels.share_scales))
                 words = Words(_tensor(labels.words[order]), *of_words)
-            if len(self.voters.bounds):
-                named = labels.numbers[self.voters.labels].astype(np.int32)
-                vectors = _whole(self.voters.vectors, self.voters.scales)
-                arrays = (self.voters.bounds, vectors, self.voters.label_bounds, named)
-                votes = Votes(*(_tensor(array) for array in arrays))
             texts = rows(labels.texts, labels.text_scales) if len(labels.texts) else None
             tails, weights, chances = (_tensor(array) for array in self.curve)
-            blend = Blend(tails, weights, chances, _tensor(labels.rarity[order]), texts, words, votes)
+            blend = Blend(tails, weights, chances, _tensor(labels.rarity[order]), texts, words)
         return Instance(self.shortlister(), ranker, self.beam, blend)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All arrays by name."""
         parts: dict[str, Any] = {"near": self.near, "far": self.far, "clusters": self.clusters}
-        parts |= {"labels": self.labels, "voters": self.voters, "curve": self.curve, "texts": self.texts}
+        parts |= {"labels": self.labels, "curve": self.curve, "texts": self.texts}
         parts |= {f"above.{number}": level for number, level in enumerate(self.above)}
         named = {
             f"{part}.{name}": np.asarray(array)
@@ -221,7 +204,6 @@ class Packed:
             far,
             part(Clusters, "clusters"),
             part(Labels, "labels"),
-            part(Voters, "voters"),
             part(Curve, "curve") if "curve.tails" in arrays else None,
             int(arrays["beam"][0]),
             LabelTexts(*map(_tensor, part(LabelTexts, "texts"))) if "texts.factor" in arrays else None,
@@ -231,10 +213,9 @@ class Packed:
 
     def check(self) -> None:
         """Refuse arrays that do not belong together: compiled loops look nothing up twice."""
-        labels, voters = self.labels, self.voters
+        labels = self.labels
         count, clusters, tokens = len(labels.numbers), len(self.clusters.bias), len(self.far.table)
         narrow, dim = self.clusters.rotation.shape
-        kept = len(voters.vectors)
         shapes = [
             *((e.table, (tokens, dim)) for e in (self.near, self.far)),
             *((e.matrix, (dim, dim)) for e in (self.near, self.far)),
@@ -255,25 +236,15 @@ class Packed:
             wide = (count, labels.words.shape[1])
             shapes += [(labels.words, wide), (labels.likeness, wide), (labels.shares, wide)]
             shapes += [(labels.likeness_scales, (count,)), (labels.share_scales, (count,))]
-        if len(voters.bounds):
-            shapes += [(voters.bounds, (clusters + 1,)), (voters.vectors, (kept, dim)), (voters.scales, (kept,))]
-            shapes += [(voters.label_bounds, (kept + 1,))]
         if any(array.shape != shape for array, shape in shapes):
             raise ValueError("arrays are not of one size")
-        spans = [(labels.bounds, count), (voters.bounds, kept), (voters.label_bounds, len(voters.labels))]
-        if any(len(bounds) and not _spans(bounds, last) for bounds, last in spans):
-            raise ValueError("clusters or voters do not end where they should")
-        among: list[tuple[NDArray[Any], int]]
-        among = [(labels.numbers, count), (labels.words, tokens), (voters.labels, count)]
+        if labels.bounds[0] != 0 or labels.bounds[-1] != count or (np.diff(labels.bounds) < 0).any():
+            raise ValueError("clusters do not end where they should")
+        among: list[tuple[NDArray[Any], int]] = [(labels.numbers, count), (labels.words, tokens)]
         if any(len(array) and not 0 <= int(array.min()) <= int(array.max()) < size for array, size in among):
             raise ValueError("labels or tokens are named that are not there")
         if len(np.unique(labels.numbers)) != count:
             raise ValueError("a label is in two clusters")
-
-
-def _spans(bounds: Ints, last: int) -> bool:
-    """Whether these are bounds from 0 to the last."""
-    return bool(bounds[0] == 0 and bounds[-1] == last and (np.diff(bounds) >= 0).all())
 
 
 _NOTHING: Floats = np.zeros((0, 1), dtype=np.float32)
@@ -296,16 +267,6 @@ def quantised(rows: Floats, precision: str) -> tuple[NDArray[Any], Floats]:
         return np.ascontiguousarray(rows, dtype=np.float32), np.ones(len(rows), dtype=np.float32)
     scales = np.maximum(np.abs(rows).max(axis=1, initial=0.0), 1e-30) / 127
     return np.rint(rows / scales[:, None]).astype(np.int8), scales.astype(np.float32)
-
-
-def _voters(votes: Votes | None, numbers: Ints, precision: str) -> Voters:
-    if votes is None:
-        none = np.zeros(0, dtype=np.int64)
-        return Voters(none, *quantised(_NOTHING, precision), none, none.astype(np.int32))
-    place = np.empty(len(numbers), dtype=np.int32)
-    place[numbers] = np.arange(len(numbers), dtype=np.int32)
-    bounds, vectors, label_bounds, labels = (tensor.cpu().numpy() for tensor in votes)
-    return Voters(bounds, *quantised(vectors, precision), label_bounds, place[labels])
 
 
 def _whole(values: NDArray[Any], scales: Floats) -> Floats:

@@ -29,7 +29,6 @@ from decaf.modules.problem import ENOUGH_TO_HOLD, Problem
 from decaf.modules.ranker import learn_ranker
 from decaf.modules.shortlister import Shortlist, learn_shortlister
 from decaf.modules.tokens import Tokens, learn_tokens
-from decaf.modules.votes import voters
 from decaf.modules.words import WIDTH, label_words
 from decaf.networks import Instance, first_blend
 from decaf.packed import Packed
@@ -124,8 +123,8 @@ def memory_needed(problem: Problem, config: Config) -> int:
     network = 4 * dim * (4 * tokens + 8 * max(labels, clusters) + 16 * max(compared, clusters))
     scores = 4 * batch * 4 * max(compared, clusters)
     data = 40 * (problem.documents.nnz + problem.truth.nnz) + 4 * documents * max(config.shortlister.beam, 200)
-    blend = 4 * (documents * dim + 3 * WIDTH * labels) if config.model.loss == "softmax" else 0  # votes and words
-    return network + scores + data + blend + 500_000_000
+    words = 12 * WIDTH * labels if config.model.loss == "softmax" else 0
+    return network + scores + data + words + 500_000_000
 
 
 @contextmanager
@@ -156,8 +155,7 @@ def _learn_instance(
         device, blend = found.table.device, None
         if config.model.loss == "softmax":
             words = label_words(problem, device) if config.blend.words else None
-            votes = voters(problem, found, ranker, seed=seed) if config.blend.votes else None
-            blend = first_blend(problem.rarity(device), found.texts, words, votes)
+            blend = first_blend(problem.rarity(device), found.texts, words)
         instance = Instance(found.shortlister, ranker, found.clusters.shape[1], blend)
         if blend is not None and problem.held is not None:
             blend = learn_blend(f"blend{part}", problem.held, instance, keeper, tail=config.blend.tail)

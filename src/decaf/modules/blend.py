@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,10 +23,9 @@ __all__ = ["fit_chances", "learn_blend", "reliability"]
 
 log = logging.getLogger(__name__)
 
-_PARTS = ("text", "cluster", "likeness", "share", "votes", "rarity")
+_PARTS = ("text", "cluster", "likeness", "share", "rarity")
 _TAILS = (0.0, 0.25, 0.5, 0.75, 1.0)
-_LEAST = (0.0, 0.0, 0.0, 0.0, 0.0, -2.0)  # that they may weigh; at the head rare labels may lose
-_MOST = (1.5, 0.8, 30.0, 2.0, 4.0, 4.0)
+_MOST = (1.5, 0.8, 30.0, 2.0, 4.0)  # that they may weigh
 _TRIED = 8  # bits: blends that are tried; half as many again around the best
 _BEST = 12  # of them that are averaged
 _HEAD, _TAIL = slice(0, 2), slice(2, 4)  # of the figures: P and PSP
@@ -44,11 +42,11 @@ def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, ta
     judge = Judge(held, instance.ranker.weights.device)
     parts = held_parts(held, instance)
     old = instance.blend
-    allowed = _Range.of(texts=old.texts is not None, words=old.words is not None, votes=old.votes is not None)
-    narrow = _narrowed(parts, allowed.middle().tolist())
-    tried = allowed.points(_TRIED)
+    most = np.array(_MOST) * (old.texts is not None, 1, old.words is not None, old.words is not None, 1)
+    narrow = _narrowed(parts, (most / 2).tolist())
+    tried = _points(_TRIED, most)
     figures = _figures(judge, narrow, tried)
-    head, tail_end = (_closer(judge, narrow, _best(tried, figures, end), allowed, end) for end in (_HEAD, _TAIL))
+    head, tail_end = (_closer(judge, narrow, _best(tried, figures, end), most, end) for end in (_HEAD, _TAIL))
     weights = [((1 - at) * head + at * tail_end).tolist() for at in _TAILS]
     chances = [fit_chances(*_examples(judge, parts, weighed)) for weighed in weights]
 
@@ -66,30 +64,10 @@ def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, ta
     return made
 
 
-class _Range(NamedTuple):
-    """How little and how much each part may weigh."""
-
-    least: NDArray[np.float64]
-    most: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, *, texts: bool, words: bool, votes: bool) -> _Range:
-        """The range of the parts; what is not there weighs nothing."""
-        there = np.array([texts, True, words, words, votes, True])
-        return cls(np.array(_LEAST) * there, np.array(_MOST) * there)
-
-    def middle(self) -> NDArray[np.float64]:
-        """Weights of all parts in the middle."""
-        return (self.least + self.most) / 2
-
-    def points(self, bits: int) -> NDArray[np.float64]:
-        """Weights evenly spread -> [2^bits, parts]."""
-        spread: NDArray[np.float64] = qmc.Sobol(len(self.most), scramble=False).random_base2(bits)
-        return self.least + spread * (self.most - self.least)
-
-    def around(self, weights: NDArray[np.float64], bits: int) -> NDArray[np.float64]:
-        """Weights around these, half as far apart."""
-        return (weights + (self.points(bits) - self.middle()) / 2).clip(min=self.least)
+def _points(bits: int, most: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weights from 0 to the most, evenly spread -> [2^bits, parts]."""
+    points: NDArray[np.float64] = qmc.Sobol(len(most), scramble=False).random_base2(bits) * most
+    return points
 
 
 def _figures(judge: Judge, parts: Parts, tried: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -105,10 +83,10 @@ def _best(tried: NDArray[np.float64], figures: NDArray[np.float64], end: slice) 
 
 
 def _closer(
-    judge: Judge, parts: Parts, weights: NDArray[np.float64], allowed: _Range, end: slice
+    judge: Judge, parts: Parts, weights: NDArray[np.float64], most: NDArray[np.float64], end: slice
 ) -> NDArray[np.float64]:
     """The best once more, among weights around these."""
-    tried = allowed.around(weights, _TRIED - 1)
+    tried = (weights + _points(_TRIED - 1, most) / 2 - most / 4).clip(min=0)
     return _best(tried, _figures(judge, parts, tried), end)
 
 

@@ -39,7 +39,6 @@ class Problem:
     kept: NDArray[np.int64]  # the user's number of each label
     filters: NDArray[np.int64]  # (document, label) pairs that count for nothing, neither right nor wrong
     inverse_propensity: NDArray[np.float64]  # [labels]
-    shared: NDArray[np.bool_]  # documents of which other labels are held out, [documents]
     held: Held | None = None
 
     @classmethod
@@ -75,8 +74,7 @@ class Problem:
             of_held, aside = all_pairs[judged], np.concatenate([pairs, all_pairs[~judged], reverse])
             held = Held(*_part(documents, truth.shape, of_held, aside), chances)
         trained = _part(documents, truth.shape, all_pairs[~judged], np.concatenate([pairs, all_pairs[judged]]))
-        of_both = np.isin(np.unique(all_pairs[~judged, 0]), all_pairs[judged, 0])
-        return cls(trained[0], texts, trained[1], kept, trained[2], chances, of_both, held)
+        return cls(trained[0], texts, trained[1], kept, trained[2], chances, held)
 
     def rarity(self, device: torch.device) -> Tensor:
         """The logarithm of each label's inverse propensity."""

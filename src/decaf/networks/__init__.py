@@ -5,7 +5,6 @@ from decaf.networks.encoder import Block, DocumentEncoder, FixedBags, FrozenEnco
 from decaf.networks.instance import Blend, Instance, Level, Parts, Ranker, Shortlister, blended, first_blend
 from decaf.networks.network import TextNetwork
 from decaf.networks.rows import Rows
-from decaf.networks.votes import Votes
 from decaf.networks.words import Words
 
 __all__ = [
@@ -24,7 +23,6 @@ __all__ = [
     "Rows",
     "Shortlister",
     "TextNetwork",
-    "Votes",
     "Words",
     "blended",
     "first_blend",

@@ -15,7 +15,6 @@ from torch.nn.functional import logsigmoid
 from decaf.networks.classifier import LabelTexts
 from decaf.networks.encoder import FrozenEncoder
 from decaf.networks.graph import NOBODY, NeighbourGraph
-from decaf.networks.votes import Votes
 from decaf.networks.words import Words
 
 __all__ = ["Blend", "Instance", "Level", "Parts", "Ranker", "Shortlister", "blended", "first_blend"]
@@ -150,12 +149,11 @@ class Blend:
     """How classifier and other parts make one score, from head to tail, and what chance a score is."""
 
     tails: Tensor  # from 0 to 1, [points]
-    weights: Tensor  # of the parts beside the classifier, in their order, [points, 6]
+    weights: Tensor  # of the parts beside the classifier, in their order, [points, 5]
     chances: Tensor  # what score, company and constant weigh in the logit of the chance, [points, 3]
     rarity: Tensor  # the logarithm of each label's inverse propensity, [labels]
     texts: Tensor | None  # label texts among the vectors of the shortlister's encoder, [labels, dim]
     words: Words | None = None  # what the labels' documents are about
-    votes: Votes | None = None  # training documents and their labels
 
     def at(self, tail: float) -> tuple[list[float], list[float]]:
         """The weights and the chances' at this place between head and tail, in a line between the points."""
@@ -176,9 +174,7 @@ class Blend:
         named = {"tails": self.tails, "weights": self.weights, "chances": self.chances, "rarity": self.rarity}
         if self.texts is not None:
             named["texts"] = self.texts
-        for prefix, part in (("words.", self.words), ("votes.", self.votes)):
-            named |= {} if part is None else _prefixed(prefix, part._asdict())
-        return named
+        return named if self.words is None else named | _prefixed("words.", self.words._asdict())
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Blend:
@@ -186,8 +182,7 @@ class Blend:
         names = ("tails", "weights", "chances", "rarity")
         tails, weights, chances, rarity = (tensors[name] for name in names)
         words = Words(**_within("words.", tensors)) if "words.tokens" in tensors else None
-        votes = Votes(**_within("votes.", tensors)) if "votes.labels" in tensors else None
-        return cls(tails, weights, chances, rarity, tensors.get("texts"), words, votes)
+        return cls(tails, weights, chances, rarity, tensors.get("texts"), words)
 
 
 class Parts(NamedTuple):
@@ -199,7 +194,6 @@ class Parts(NamedTuple):
     cluster: Tensor
     likeness: Tensor  # the document's tokens and those of the label's documents
     share: Tensor  # of the document's tokens that is the label's
-    votes: Tensor  # of the training documents near it
     rarity: Tensor
 
 
@@ -231,26 +225,22 @@ class Instance:
         listed = self.shortlister.members[clusters]  # [documents, beam, width]
         listed = listed.masked_fill((of_cluster <= NOBODY)[:, :, None], -1)
         of_cluster = of_cluster[:, :, None].expand(listed.shape).flatten(1)
-        return self._parts((tokens, starts, weights), vectors, clusters, listed.flatten(1), of_cluster)
+        return self._parts((tokens, starts, weights), vectors, listed.flatten(1), of_cluster)
 
     def parts_of(self, tokens: Tensor, starts: Tensor, weights: Tensor, labels: Tensor) -> Parts:
         """The same of these labels [documents, listed], shortlisted or not."""
         vectors = self.shortlister.encoder(tokens, starts, weights)
-        clusters, _ = self.shortlister.nearest(vectors, self.beam)
-        of_cluster = self.shortlister.scores(vectors, labels)
-        return self._parts((tokens, starts, weights), vectors, clusters, labels, of_cluster)
+        return self._parts((tokens, starts, weights), vectors, labels, self.shortlister.scores(vectors, labels))
 
     def _parts(
         self,
         documents: tuple[Tensor, Tensor, Tensor],
         vectors: Tensor,  # of the shortlister
-        clusters: Tensor,  # best first
         labels: Tensor,
         of_cluster: Tensor,  # what the labels' clusters score
     ) -> Parts:
-        ranked = self.ranker.encoder(*documents)
-        classifier = self.ranker.scores(ranked, labels)
-        text = likeness = share = votes = rarity = torch.zeros_like(classifier)
+        classifier = self.ranker.scores(self.ranker.encoder(*documents), labels)
+        text = likeness = share = rarity = torch.zeros_like(classifier)
         if self.blend is not None:
             rarity = self.blend.rarity[labels.clamp(min=0)]
             if self.blend.texts is not None:
@@ -258,9 +248,7 @@ class Instance:
             if self.blend.words is not None:
                 vocabulary = len(self.ranker.encoder.table)
                 likeness, share = self.blend.words.compare(*documents, labels, vocabulary)
-            if self.blend.votes is not None:
-                votes = self.blend.votes.cast(ranked, clusters, labels, len(self.ranker.bias))
-        return Parts(labels, classifier, text, of_cluster, likeness, share, votes, rarity)
+        return Parts(labels, classifier, text, of_cluster, likeness, share, rarity)
 
     def chances(self, parts: Parts, tail: float) -> Tensor:
         """The logarithms of the chances of the shortlisted labels."""
@@ -291,11 +279,11 @@ class Instance:
         return cls(shortlister, ranker, int(tensors["beam"][0]), blend)
 
 
-def first_blend(rarity: Tensor, texts: Tensor | None, words: Words | None = None, votes: Votes | None = None) -> Blend:
+def first_blend(rarity: Tensor, texts: Tensor | None, words: Words | None = None) -> Blend:
     """A blend before any was chosen: what serves most data well, and chances that are only in the right order."""
-    values = ([0.0, 1.0], [[0.5, 0.0, 10.0, 0.0, 1.0, 0.0], [0.5, 0.0, 10.0, 0.0, 1.0, 1.0]], [[1.0, -1.0, 0.0]] * 2)
+    values = ([0.0, 1.0], [[0.5, 0.0, 10.0, 0.0, 0.0], [0.5, 0.0, 10.0, 0.0, 1.0]], [[1.0, -1.0, 0.0]] * 2)
     tails, weights, chances = (torch.tensor(value, device=rarity.device) for value in values)
-    return Blend(tails, weights, chances, rarity, texts, words, votes)
+    return Blend(tails, weights, chances, rarity, texts, words)
 
 
 def blended(parts: Parts, weights: Sequence[float]) -> Tensor:

@@ -78,8 +78,7 @@ class Explainer:
             weights = dict(zip(both._fields[2:], instance.blend.at(self._tail)[0], strict=True))
             weighed = {name: weight * values[name] for name, weight in weights.items()}
             named |= {"text likeness": weighed["text"], "shortlister": weighed["cluster"]}
-            named |= {"words": weighed["likeness"] + weighed["share"]}
-            named |= {"votes": weighed["votes"], "rarity": weighed["rarity"]}
+            named |= {"words": weighed["likeness"] + weighed["share"], "rarity": weighed["rarity"]}
         count = len(labels)
         return {name: (value[:count] - value[count:].mean()).tolist() for name, value in named.items()}
 

@@ -118,18 +118,15 @@ class _Instance:
             of_cluster = of_cluster if self._clusters.paths else -np.logaddexp(np.float32(0), -of_cluster)
             rank_apart(far, clusters, of_cluster, packed.labels, found, chances)
         else:
-            listed = (clusters, of_cluster, packed.labels, packed.voters)
-            rank(documents, near, far, *listed, self._blend, *self._room(), found, chances)
+            rank(documents, near, far, clusters, of_cluster, packed.labels, self._blend, self._room(), found, chances)
         return found, chances
 
-    def _room(self) -> tuple[Floats, Floats]:
-        """A place for each token and one for each label, of this thread alone."""
-        if not hasattr(self._rooms, "made"):
-            packed = self._packed
-            tokens = len(packed.far.table) if len(packed.labels.words) else 0
-            labels = len(packed.labels.numbers) if len(packed.voters.bounds) else 0
-            self._rooms.made = np.zeros(tokens, dtype=np.float32), np.zeros(labels, dtype=np.float32)
-        room: tuple[Floats, Floats] = self._rooms.made
+    def _room(self) -> Floats:
+        """A place for each token, of this thread alone."""
+        if not hasattr(self._rooms, "weighs"):
+            tokens = len(self._packed.far.table) if len(self._packed.labels.words) else 0
+            self._rooms.weighs = np.zeros(tokens, dtype=np.float32)
+        room: Floats = self._rooms.weighs
         return room
 
 

@@ -13,14 +13,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from decaf.networks.votes import LEAST_VOTE, NEAREST, SHARPNESS
 from decaf.networks.words import LEAST_SHARE
-from decaf.packed import Clusters, Encoder, Floats, Ints, Labels, Voters
+from decaf.packed import Clusters, Encoder, Floats, Ints, Labels
 
 __all__ = ["Documents", "encode", "rank", "rank_apart", "scan"]
 
 _LEAST = np.float32(LEAST_SHARE)
-_LEAST_VOTE, _SHARPNESS = np.float32(LEAST_VOTE), np.float32(SHARPNESS)
 _BINS = 512  # in which scores are counted, to tell the best apart
 _FINE = np.float32(32767)  # steps of a whole number of sixteen bits
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -126,22 +124,17 @@ def rank(
     clusters: Ints,  # [documents, beam], best first, -1 for none
     of_cluster: Floats,  # their scores
     labels: Labels,
-    voters: Voters,
-    blend: Floats,  # weights of text, cluster, likeness, share, votes, rarity; slope, company, constant of chances
+    blend: Floats,  # weights of text, cluster, likeness, share, rarity; slope, company, constant of chances
     weighs: Floats,  # room for what each token weighs in a document, zeros before and after; empty without words
-    votes: Floats,  # room for the votes for each label, zeros before and after; empty without voters
     found: Ints,  # the best labels [documents, top], -1 for none
     chances: Floats,  # the logarithms of their chances
 ) -> None:
     """Find the best labels of the shortlisted clusters; of equal ones the higher number goes first."""
     most = clusters.shape[1] * _widest(labels.bounds)
     scores, numbers = np.empty(most, np.float32), np.empty(most, np.int64)
-    alike = np.empty(NEAREST * _widest(voters.bounds), np.float32)
     for document in range(len(clusters)):
         if len(labels.words):
             _spread(documents, document, weighs)
-        if len(votes):
-            _vote(voters, clusters[document, :NEAREST], far[document], alike, votes)
         count = 0
         for number in range(clusters.shape[1]):
             cluster = clusters[document, number]
@@ -150,7 +143,7 @@ def rank(
             shared = blend[1] * of_cluster[document, number]
             for place in range(labels.bounds[cluster], labels.bounds[cluster + 1]):
                 score = _product(labels.weights[place], far[document]) * labels.weight_scales[place]
-                score += labels.bias[place] + shared + blend[5] * labels.rarity[place]
+                score += labels.bias[place] + shared + blend[4] * labels.rarity[place]
                 if len(labels.texts):
                     score += blend[0] * labels.text_scales[place] * _product(labels.texts[place], near[document])
                 if len(labels.words):
@@ -162,58 +155,19 @@ def rank(
                     score += blend[2] * labels.likeness_scales[place] * likeness
                     share *= labels.share_scales[place]
                     score += blend[3] * math.log(max(share, np.float32(0)) + _LEAST)
-                if len(votes):
-                    score += blend[4] * math.log(votes[place] + _LEAST_VOTE)
                 scores[count], numbers[count] = score, labels.numbers[place]
                 count += 1
         if len(labels.words):
             for entry in range(documents.bounds[document], documents.bounds[document + 1]):
                 weighs[documents.tokens[entry]] = 0
-        if len(votes):
-            _forget(voters, clusters[document, :NEAREST], votes)
         kept = _best(scores[:count], numbers, found[document], chances[document])
         if kept:
             peak, total = chances[document, 0], np.float32(0)
             for at in range(count):
                 total += math.exp(scores[at] - peak)
-            company = blend[7] * (peak + math.log(total)) + blend[8]
+            company = blend[6] * (peak + math.log(total)) + blend[7]
             for at in range(kept):
-                chances[document, at] = _log_sigmoid(blend[6] * chances[document, at] + company)
-
-
-@_compiled
-def _vote(voters: Voters, clusters: Ints, vector: Floats, alike: Floats, votes: Floats) -> None:
-    """The voters of these clusters give their labels shares of one vote, the nearer ones the larger."""
-    count, peak = 0, np.float32(-np.inf)
-    for cluster in clusters:
-        if cluster >= 0:
-            for voter in range(voters.bounds[cluster], voters.bounds[cluster + 1]):
-                alike[count] = _SHARPNESS * voters.scales[voter] * _product(voters.vectors[voter], vector)
-                peak = max(peak, alike[count])
-                count += 1
-    total = np.float32(0)
-    for at in range(count):
-        alike[at] = math.exp(alike[at] - peak)
-        total += alike[at]
-    count = 0
-    for cluster in clusters:
-        if cluster >= 0:
-            for voter in range(voters.bounds[cluster], voters.bounds[cluster + 1]):
-                share = alike[count] / total
-                for at in range(voters.label_bounds[voter], voters.label_bounds[voter + 1]):
-                    votes[voters.labels[at]] += share
-                count += 1
-
-
-@_compiled
-def _forget(voters: Voters, clusters: Ints, votes: Floats) -> None:
-    """Zeros again where these clusters' voters have voted."""
-    for cluster in clusters:
-        if cluster >= 0:
-            for at in range(
-                voters.label_bounds[voters.bounds[cluster]], voters.label_bounds[voters.bounds[cluster + 1]]
-            ):
-                votes[voters.labels[at]] = 0
+                chances[document, at] = _log_sigmoid(blend[5] * chances[document, at] + company)
 
 
 @_compiled
