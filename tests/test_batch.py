@@ -208,12 +208,14 @@ def test_tail_and_fast_reach_the_predictor(model: Path, texts: list[str], tmp_pa
     with pytest.raises(ModelError, match="leave the tail out"):
         call("predict", model, "--input", source, "--output", tmp_path / "out.jsonl", "--tail", 0.3)
     assert not (tmp_path / "out.jsonl.parts").exists()
-    call("predict", model, "--input", source, "--output", tmp_path / "out.jsonl", "--fast", "--threads", 1)
-    loaded = Model.load(model)
-    quick = Predictor(loaded, fast=True).predict(texts)
-    scores = [[score for *_, score in labels] for *_, labels in read(tmp_path / "out.jsonl")]
-    assert scores == [[match.score for match in matches] for matches in quick]
-    assert scores != [[match.score for match in matches] for matches in Predictor(loaded).predict(texts)]
+    loaded, found = Model.load(model), {}
+    for name, options, fast in (("left-out", (), True), ("fast", ("--fast",), True), ("exact", ("--exact",), False)):
+        output = tmp_path / f"{name}.jsonl"
+        call("predict", model, "--input", source, "--output", output, *options, "--threads", 1)
+        found[name] = [[score for *_, score in labels] for *_, labels in read(output)]
+        expected = Predictor(loaded, fast=fast).predict(texts)
+        assert found[name] == [[match.score for match in matches] for matches in expected]
+    assert found["left-out"] == found["fast"] != found["exact"]
     with pytest.raises(ConfigError, match="--fast scores on the CPU"):
         call("predict", model, "a", "--fast", "--device", "cuda")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -118,6 +117,7 @@ def test_it_is_the_default_recipe() -> None:
     assert default.features.pairs
     assert (default.tokens.kind, default.model.loss, default.ensemble.instances) == ("texts", "softmax", 1)
     assert (default.blend.words, default.blend.tail) == (True, 0.3)
+    assert default.model.precision == "int8"
     assert default.with_settings(["features.pairs=false"]) == Config()
 
 
@@ -198,6 +198,7 @@ def test_a_sample_of_negatives_teaches_as_well_as_all(dataset: Dataset, model: M
         ["tokens.kind=clusters"],
         ["tokens.kind=fixed"],
         ["blend.words=false"],
+        ["model.precision=float32"],
         ["features.pairs=false"],
         ["features.words=true"],
         ["tokens.batch=1", "tokens.epochs=1", "ranker.batch=1", "ranker.epochs=2"],
@@ -269,7 +270,7 @@ def test_the_tail_is_a_matter_of_asking(unsure: Model, unsure_data: Dataset) -> 
     common, rare = (frequency[by_tail[tail].ids[:, 0]].mean() for tail in (0.0, 1.0))
     assert common > rare
     texts = list(unsure_data.test.documents.texts or [])
-    assert same(Predictor(unsure, tail=1.0).predict(texts, top=12), by_tail[1.0])
+    assert same(Predictor(unsure, tail=1.0, fast=False).predict(texts, top=12), by_tail[1.0])
 
 
 def test_a_threshold_drops_what_is_less_likely(unsure: Model, unsure_data: Dataset) -> None:
@@ -314,19 +315,45 @@ def test_what_was_chosen_is_noted(dataset: Dataset, tmp_path: Path) -> None:
     assert 0 < blend["P@1"] <= 100
 
 
-def test_a_model_has_the_words_of_its_labels_unless_it_is_to_have_none(dataset: Dataset, model: Model) -> None:
+@pytest.fixture(scope="module")
+def unrounded(dataset: Dataset) -> Model:
+    return train(dataset, "model.precision=float32")
+
+
+def problem_of(dataset: Dataset, model: Model) -> Problem:
     whole = with_features(dataset, model.config.features, model.features)
     given = (whole.train.documents.need_features(), whole.labels.need_features(), dataset.train.truth)
-    expected = label_words(Problem.of(*given, hold=0.25), CPU)  # of what is trained on alone
-    (instance,) = model.instances
+    return Problem.of(*given, hold=0.25)
+
+
+def test_a_model_has_the_words_of_its_labels_unless_it_is_to_have_none(dataset: Dataset, unrounded: Model) -> None:
+    expected = label_words(problem_of(dataset, unrounded), CPU)  # of what is trained on alone
+    (instance,) = unrounded.instances
     assert all(torch.equal(found, wanted) for found, wanted in zip(instance.blend.words, expected, strict=True))
     assert min(instance.blend.at(0.0)[0]) > 0
-    (without,) = train(dataset, "blend.words=false").instances
+    (without,) = train(dataset, "model.precision=float32", "blend.words=false").instances
     assert without.blend.words is None
     assert not any("words" in name for name in without.tensors())
     assert torch.equal(without.ranker.weights, instance.ranker.weights)
     assert train(dataset, "split.validation=0").instances[0].blend.words is not None
     assert train(dataset, "model.loss=logistic").instances[0].blend is None
+
+
+def test_weights_of_eight_bits_are_those_of_single_precision_rounded(
+    dataset: Dataset, model: Model, unrounded: Model
+) -> None:
+    (one,), (other,) = model.instances, unrounded.instances
+    assert one.tensors().keys() == other.tensors().keys()
+    for name, tensor in one.tensors().items():
+        whole = other.tensors()[name]
+        assert tensor.dtype == whole.dtype
+        assert torch.allclose(
+            tensor.float(), whole.float(), rtol=0, atol=0.504 / 127 * float(whole.float().abs().max())
+        )
+    assert not torch.equal(one.ranker.weights, other.ranker.weights)
+    assert figures(model, dataset)["P@1"] == pytest.approx(figures(unrounded, dataset)["P@1"], abs=2)
+    assert (model.facts()["precision"], unrounded.facts()["precision"]) == ("int8", "float32")
+    assert model.facts()["bytes"] < unrounded.facts()["bytes"] / 2
 
 
 @pytest.mark.parametrize("stop_at", [("module I", 3), ("module II", 2), ("module IV", 1), ("module IV", 5)])

@@ -14,7 +14,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from modules import QUICK, dataset_of, topics
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import decaf
 from decaf import Model, ModelError, Predictor
@@ -258,6 +258,31 @@ def test_arrays_that_do_not_belong_together_are_told(folder: Path) -> None:
         Model.load(folder, verify=False)
 
 
+@pytest.mark.parametrize(
+    ("name", "at", "value", "told"),
+    [
+        ("labels.bounds", 1, 99, "clusters do not end where they should"),
+        ("labels.numbers", 0, 7, "labels or tokens are named that are not there"),
+        ("labels.numbers", slice(None), 0, "a label is in two clusters"),
+    ],
+)
+def test_labels_that_are_not_there_are_told(folder: Path, name: str, at: int | slice, value: int, told: str) -> None:
+    path = folder / "instance-1.safetensors"
+    tensors = {key: tensor.clone() for key, tensor in load_file(path).items()}
+    tensors[name][at] = value
+    save_file(tensors, path)
+    with pytest.raises(ModelError, match=rf"cannot be read \({told}\); remove the folder and train again"):
+        Model.load(folder, verify=False)
+
+
+@pytest.mark.parametrize("name", ["near.table", "far.unit", "clusters.first", "labels.bounds", "labels.words", "beam"])
+def test_a_missing_array_is_told(folder: Path, name: str) -> None:
+    path = folder / "instance-0.safetensors"
+    save_file({key: tensor.clone() for key, tensor in load_file(path).items() if key != name}, path)
+    with pytest.raises(ModelError, match=rf"cannot be read .*{name}"):
+        Model.load(folder, verify=False)
+
+
 @pytest.mark.parametrize("name", ["nowhere", "."])
 def test_a_folder_without_a_model_is_told(tmp_path: Path, name: str) -> None:
     with pytest.raises(ModelError, match=r"holds no model \(there is no model\.json\); train one with decaf train"):
@@ -295,8 +320,31 @@ def test_an_array_that_cannot_be_written_is_an_error_of_ours(model: Model, tmp_p
     assert not (tmp_path / "model.json").exists()
 
 
-def test_facts_are_plain_json(model: Model) -> None:
+def test_facts_are_plain_json(model: Model, saved: Path) -> None:
     facts = json.loads(json.dumps(model.facts()))
     assert (facts["labels"], facts["trained_labels"], facts["instances"], facts["dim"]) == (8, 7, 2, 8)
-    sizes = [t.numel() * t.element_size() for instance in model.instances for t in instance.tensors().values()]
-    assert facts["bytes"] == sum(sizes)
+    stored = [load_file(saved / f"instance-{number}.safetensors").values() for number in (0, 1)]
+    assert facts["bytes"] == sum(tensor.numel() * tensor.element_size() for tensors in stored for tensor in tensors)
+    assert facts["precision"] == "int8"
+
+
+def test_a_model_knows_how_many_tokens_documents_are_made_of(model: Model) -> None:
+    assert model.features is not None
+    assert model.tokens == model.features.transform(["topic"]).shape[1] == len(model.instances[0].ranker.encoder.table)
+
+
+def test_weights_are_kept_in_eight_bits_or_as_they_are(saved: Path, tmp_path: Path) -> None:
+    config = QUICK.with_settings(["model.dim=8", "model.precision=float32"])
+    decaf.train(topics(labels=8, train=40, test=16, spare=[3]), config, device="cpu").save(tmp_path)
+    found = [load_file(folder / "instance-0.safetensors") for folder in (saved, tmp_path)]
+    for name in ("near.table", "far.table", "clusters.weights", "labels.weights"):
+        assert [tensors[name].dtype for tensors in found] == [torch.int8, torch.float32]
+    assert Model.load(tmp_path).config.model.precision == "float32"
+
+
+def test_networks_are_made_once_when_they_are_asked_for(saved: Path) -> None:
+    loaded = Model.load(saved)
+    assert "instances" not in vars(loaded)
+    first = loaded.instances
+    assert loaded.instances is first
+    assert len(first) == 2

@@ -17,6 +17,7 @@ from scipy import sparse
 from decaf import Config, LabelTextScorer, Match, Model, Predictions, Scorer
 from decaf.datasets import Items
 from decaf.networks import FrozenEncoder, Instance, Ranker, Shortlister
+from decaf.packed import Packed
 from decaf.scoring.exact import ExactScorer
 from decaf.scoring.fast import FastScorer
 
@@ -49,7 +50,8 @@ def model_of(labels: sparse.csr_array) -> Model:
             members[at % 4, at // 4] = label
         shortlister = Shortlister(encoder, torch.zeros(4, tokens), torch.zeros(4), members)
         instances.append(Instance(shortlister, Ranker(encoder, weights, torch.zeros(count)), beam=4))
-    return Model(Config(), None, Items(count), np.arange(count), tuple(instances), {})
+    packed = tuple(Packed.of(instance, "float32") for instance in instances)
+    return Model(Config(), None, Items(count), np.arange(count), packed, {})
 
 
 def exact_scorer(labels: sparse.csr_array) -> Scorer:
@@ -61,12 +63,12 @@ def exact_scorer_on_a_gpu(labels: sparse.csr_array) -> Scorer:
 
 
 def fast_scorer(labels: sparse.csr_array) -> Scorer:
-    return FastScorer(model_of(labels), precision="float32", threads=2)
+    return FastScorer(model_of(labels), threads=2)
 
 
 def fast_scorer_of_one_instance(labels: sparse.csr_array) -> Scorer:
     model = model_of(labels)
-    return FastScorer(replace(model, instances=model.instances[:1]), precision="float32")
+    return FastScorer(replace(model, packed=model.packed[:1]))
 
 
 def chance(documents: Dense, labels: Dense) -> Dense:

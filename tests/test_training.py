@@ -127,7 +127,7 @@ def test_instances_differ_in_clusters_and_classifiers(dataset: Dataset) -> None:
 
 def test_instances_answer_with_the_mean_of_their_chances(dataset: Dataset) -> None:
     together = train(dataset, "ensemble.instances=3", "shortlister.beam=8")
-    alone = [answers(replace(together, instances=(instance,)), dataset, 24) for instance in together.instances]
+    alone = [answers(replace(together, packed=(packed,)), dataset, 24) for packed in together.packed]
     mean = sum(predictions.to_csr(24).toarray() for predictions in alone) / 3
     assert np.allclose(answers(together, dataset, 24).to_csr(24).toarray(), mean, atol=1e-6)
 

@@ -154,12 +154,10 @@ class RankerSettings(_Stage):
         0, "random labels that a step adds to those of its documents (loss softmax); 0: by size, at most all", low=0
     )
     hard: int = _setting(2, "labels of its shortlist that each document adds to them", low=0, high=1000)
-    epochs: int = _setting(0, "passes over the documents; 0: 8, or 12 above 100,000 of them", low=0)
+    epochs: int = _setting(8, "passes over the documents", low=0)
     batch: int = _setting(0, "documents a step; 0: by size", low=0)
-    rate: float = _setting(
-        0.003, "learning rate, falling in a line to nothing; for loss logistic halved at 1/2 of the epochs", low=0
-    )
-    dropout: float = _setting(0.5, "share of components dropped", low=0, high=0.95)
+    rate: float = _setting(0.002, "learning rate, halved at 1/2 of the epochs", low=0)
+    dropout: float = _setting(0.4, "share of components dropped", low=0, high=0.95)
 
 
 @dataclass(frozen=True)

@@ -213,38 +213,65 @@ class Packed:
 
     def check(self) -> None:
         """Refuse arrays that do not belong together: compiled loops look nothing up twice."""
-        labels = self.labels
-        count, clusters, tokens = len(labels.numbers), len(self.clusters.bias), len(self.far.table)
-        narrow, dim = self.clusters.rotation.shape
-        shapes = [
-            *((e.table, (tokens, dim)) for e in (self.near, self.far)),
-            *((e.matrix, (dim, dim)) for e in (self.near, self.far)),
-            *((array, (dim,)) for e in (self.near, self.far) for array in (e.gate, e.bias)),
-            *((e.scales, (tokens,)) for e in (self.near, self.far)),
-            *((self.clusters.weights, (clusters, dim)), (self.clusters.scales, (clusters,))),
-            *((self.clusters.first, (clusters, narrow)), (self.clusters.first_scales, (clusters,))),
-            *((labels.bounds, (clusters + 1,)), (labels.weights, (count, dim))),
-            *((labels.weight_scales, (count,)), (labels.bias, (count,))),
-        ]
-        if self.curve is not None:
-            points = len(self.curve.tails)
-            shapes += [(self.curve.weights, (points, _PARTS)), (self.curve.chances, (points, 3))]
-            shapes += [(labels.rarity, (count,))]
-        if len(labels.texts):
-            shapes += [(labels.texts, (count, dim)), (labels.text_scales, (count,))]
-        if len(labels.words):
-            wide = (count, labels.words.shape[1])
-            shapes += [(labels.words, wide), (labels.likeness, wide), (labels.shares, wide)]
-            shapes += [(labels.likeness_scales, (count,)), (labels.share_scales, (count,))]
-        if any(array.shape != shape for array, shape in shapes):
-            raise ValueError("arrays are not of one size")
-        if labels.bounds[0] != 0 or labels.bounds[-1] != count or (np.diff(labels.bounds) < 0).any():
+        arrays, labels = self.arrays(), self.labels
+        for name, (shape, kinds) in self._expected().items():
+            if arrays[name].shape != shape or arrays[name].dtype not in kinds:
+                raise ValueError(f"{name} is not of the model")
+        if self.beam < 1:
+            raise ValueError("no cluster is looked into")
+        if labels.bounds[0] != 0 or labels.bounds[-1] != len(labels.numbers) or (np.diff(labels.bounds) < 0).any():
             raise ValueError("clusters do not end where they should")
-        among: list[tuple[NDArray[Any], int]] = [(labels.numbers, count), (labels.words, tokens)]
+        among: list[tuple[NDArray[Any], int]] = [
+            (labels.numbers, len(labels.numbers)),
+            (labels.words, len(self.far.table)),
+        ]
         if any(len(array) and not 0 <= int(array.min()) <= int(array.max()) < size for array, size in among):
             raise ValueError("labels or tokens are named that are not there")
-        if len(np.unique(labels.numbers)) != count:
+        if len(np.unique(labels.numbers)) != len(labels.numbers):
             raise ValueError("a label is in two clusters")
+
+    def _expected(self) -> dict[str, tuple[tuple[int, ...], tuple[Any, ...]]]:
+        """The shape and the types that each array must have."""
+        labels, floats, ints = self.labels, (np.float32,), (np.int64,)
+        rows, wide = (np.int8, np.float32), labels.words.shape[-1]
+        count, clusters, tokens = len(labels.numbers), len(self.clusters.bias), len(self.far.table)
+        narrow, dim = self.clusters.rotation.shape
+        expected: dict[str, tuple[tuple[int, ...], tuple[Any, ...]]] = {
+            "clusters.rotation": ((narrow, dim), floats),
+            "clusters.first": ((clusters, narrow), (np.int8,)),
+            "clusters.first_scales": ((clusters,), floats),
+            "clusters.weights": ((clusters, dim), rows),
+            "clusters.scales": ((clusters,), floats),
+            "clusters.bias": ((clusters,), floats),
+            "labels.bounds": ((clusters + 1,), ints),
+            "labels.numbers": ((count,), ints),
+            "labels.weights": ((count, dim), rows),
+            "labels.weight_scales": ((count,), floats),
+            "labels.bias": ((count,), floats),
+            "labels.rarity": ((0 if self.curve is None else count,), floats),
+        }
+        for name in ("near", "far"):
+            expected |= {f"{name}.table": ((tokens, dim), rows), f"{name}.scales": ((tokens,), floats)}
+            expected |= {f"{name}.gate": ((dim,), floats), f"{name}.bias": ((dim,), floats)}
+            expected[f"{name}.matrix"] = ((dim, dim), floats)
+        many = count if len(labels.texts) else 0
+        expected |= {"labels.texts": ((many, dim if many else 1), rows), "labels.text_scales": ((many,), floats)}
+        many = count if len(labels.words) else 0
+        expected["labels.words"] = ((many, wide), (np.int32,))
+        for name, scales in (("likeness", "likeness_scales"), ("shares", "share_scales")):
+            expected |= {f"labels.{name}": ((many, wide), rows), f"labels.{scales}": ((many,), floats)}
+        if self.curve is not None:
+            points = max(1, len(self.curve.tails))
+            expected |= {"curve.tails": ((points,), floats), "curve.weights": ((points, _PARTS), floats)}
+            expected["curve.chances"] = ((points, 3), floats)
+        if self.texts is not None:
+            expected |= {f"texts.{name}": ((dim,), floats) for name in ("scale", "bias", "factor")}
+            expected |= {"texts.weight": ((dim, dim), floats), "texts.unit": ((1,), (np.bool_,))}
+        for number, level in enumerate(self.above):
+            nodes = len(level.bias)
+            expected[f"above.{number}.weights"] = ((nodes, dim), floats)
+            expected[f"above.{number}.bias"] = ((nodes,), floats)
+        return expected
 
 
 _NOTHING: Floats = np.zeros((0, 1), dtype=np.float32)

@@ -189,7 +189,6 @@ def _with_sizes(config: Config, problem: Problem, device: torch.device) -> Confi
             config.ranker,
             negatives=min(negatives, labels),
             batch=config.ranker.batch or _batch(documents, 1024),
-            epochs=config.ranker.epochs or (12 if documents > 100_000 else 8),
         ),
     )
 

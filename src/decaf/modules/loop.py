@@ -38,12 +38,9 @@ class Schedule:
     batch: int
     rate: float
     halve_at: Sequence[int] = ()  # epochs, from 0, at whose start the rate is halved
-    falling: bool = False  # the rate falls in a line instead, to nothing after the last epoch
 
     def rate_at(self, epoch: int) -> float:
         """The rate of an epoch."""
-        if self.falling:
-            return self.rate * (1 - epoch / self.epochs)
         return float(self.rate * 0.5 ** sum(epoch >= at for at in self.halve_at))
 
 

@@ -50,8 +50,7 @@ def learn_ranker(
         known, task = problem.known(), ChoiceTask(network, shortlist, problem, negatives=negatives, hard=settings.hard)
     else:
         known, task = problem.truth, RankTask(network, shortlist, forced=settings.forced)
-    halve_at = () if softmax else (settings.epochs // 2,)
-    schedule = Schedule(settings.epochs, settings.batch, settings.rate, halve_at, falling=softmax)
+    schedule = Schedule(settings.epochs, settings.batch, settings.rate, (settings.epochs // 2,))
     documents, positives = Rows.of(problem.documents, device), Rows.of(known, device)
     fit(name, task, documents, positives, schedule, seed=seed, keeper=keeper)
     return Ranker(*network.frozen(), network.frozen_texts())

@@ -1,0 +1,337 @@
+"""Instances as they are stored: arrays out and in again, what eight bits keep, and arrays that do not fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from instances import SMALL, Size, encoder, instance, mixed, searched, tree
+from numpy.typing import NDArray
+
+from decaf.networks import Instance, LabelTexts
+from decaf.packed import Clusters, Curve, Encoder, Labels, Packed, quantised
+
+Arrays = dict[str, NDArray[Any]]
+PARTS = {
+    f"{'' if texts else 'no '}texts, {'' if words else 'no '}words": mixed(texts=texts, words=words)
+    for texts in (True, False)
+    for words in (True, False)
+}
+
+
+def with_text_network(made: Instance) -> Instance:
+    """What label texts add to the classifiers is known."""
+    _, scale, weight, bias, _ = encoder(torch.Generator().manual_seed(3), unit=True)
+    texts = LabelTexts(scale, weight, bias, scale + 1, torch.tensor([True]))
+    return replace(made, ranker=replace(made.ranker, texts=texts))
+
+
+MADE = {
+    **{name: instance(mixed=blend) for name, blend in PARTS.items()},
+    "no blend": instance(unit=False),
+    "tree": tree(),
+    "tree, blend": tree(mixed()),
+    "graph": searched(),
+    "graph, blend": searched(mixed()),
+    "texts of the classifiers": with_text_network(instance(mixed=mixed())),
+    "one cluster": instance(size=Size(labels=7, clusters=1, tokens=9, dim=4), beam=1),
+    "more clusters than labels": instance(size=Size(labels=7, clusters=32)),
+    "one label": instance(size=Size(labels=1, clusters=1, tokens=3, dim=2), beam=1),
+}
+ALL = pytest.mark.parametrize("made", MADE.values(), ids=MADE.keys())
+PRECISIONS = pytest.mark.parametrize("precision", ["int8", "float32"])
+
+
+def same(one: Instance, other: Instance) -> bool:
+    """In every tensor and its type."""
+    found, expected = one.tensors(), other.tensors()
+    return found.keys() == expected.keys() and all(
+        tensor.dtype == expected[name].dtype and torch.equal(tensor, expected[name]) for name, tensor in found.items()
+    )
+
+
+@ALL
+def test_single_precision_gives_back_the_very_instance(made: Instance) -> None:
+    assert same(Packed.of(made, "float32").instance(), made)
+
+
+@ALL
+@PRECISIONS
+def test_arrays_make_the_same_again(made: Instance, precision: str) -> None:
+    packed = Packed.of(made, precision)
+    arrays = packed.arrays()
+    again = Packed.from_arrays({name: array.copy() for name, array in arrays.items()})
+    again.check()
+    assert again.arrays().keys() == arrays.keys()
+    for name, array in again.arrays().items():
+        assert (array.dtype, array.shape) == (arrays[name].dtype, arrays[name].shape)
+        assert np.array_equal(array, arrays[name]), name
+    assert (again.beam, again.searched, len(again.above)) == (made.beam, made.shortlister.searched, len(packed.above))
+    assert (again.near.unit, again.far.unit) == (made.shortlister.encoder.unit, made.ranker.encoder.unit)
+    assert (again.curve is None, again.texts is None) == (made.blend is None, made.ranker.texts is None)
+    assert same(again.instance(), packed.instance())
+
+
+@ALL
+@PRECISIONS
+def test_what_was_packed_belongs_together(made: Instance, precision: str) -> None:
+    Packed.of(made, precision).check()
+
+
+def rounded(made: Instance, packed: Packed) -> list[tuple[torch.Tensor, torch.Tensor, NDArray[np.float32]]]:
+    """The tables that are kept in eight bits: as they were, as they are, and the scales of their rows."""
+    again, labels = packed.instance(), packed.labels
+    assert made.blend is not None
+    assert again.blend is not None
+    order = np.argsort(labels.numbers)
+    before, after = (
+        [
+            *(one.shortlister.encoder.table, one.ranker.encoder.table, one.shortlister.weights, one.ranker.weights),
+            *(one.blend.texts, one.blend.words.weights, one.blend.words.shares),
+        ]
+        for one in (made, again)
+    )
+    of_labels = (labels.weight_scales, labels.text_scales, labels.likeness_scales, labels.share_scales)
+    scales = [packed.near.scales, packed.far.scales, packed.clusters.scales, *(each[order] for each in of_labels)]
+    return list(zip(before, after, scales, strict=True))
+
+
+def test_eight_bits_are_within_half_a_scale_and_the_rest_is_as_it_was() -> None:
+    made = instance(mixed=mixed())
+    packed = Packed.of(made, "int8")
+    for before, after, scales in rounded(made, packed):
+        assert after.dtype == torch.float32
+        half = torch.as_tensor(scales)[:, None] / 2
+        assert bool(((after - before).abs() <= half * (1 + 1e-4)).all())
+        assert float((after - before).abs().max()) > 0.3 * float(half.max())  # something is rounded
+        assert torch.allclose(before.abs().max(dim=1).values, 127 * torch.as_tensor(scales))
+    names = {name for name, array in packed.arrays().items() if array.dtype == np.int8}
+    assert names == {
+        *("near.table", "far.table", "clusters.first", "clusters.weights", "labels.weights", "labels.texts"),
+        *("labels.likeness", "labels.shares"),
+    }
+    again = packed.instance().tensors()
+    tables = {
+        *("shortlister.encoder.table", "ranker.encoder.table", "shortlister.weights", "ranker.weights"),
+        *("blend.texts", "blend.words.weights", "blend.words.shares"),
+    }
+    assert all(torch.equal(tensor, again[name]) == (name not in tables) for name, tensor in made.tensors().items())
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(
+    rows=st.lists(st.lists(st.floats(-(2.0**99), 2.0**99, width=32), min_size=3, max_size=3), min_size=1, max_size=5)
+)
+def test_rows_of_any_size_are_rounded_to_the_nearest(rows: list[list[float]]) -> None:
+    given_ = np.array(rows, dtype=np.float32)
+    values, scales = quantised(given_, "int8")
+    assert (values.dtype, scales.dtype) == (np.int8, np.float32)
+    assert int(np.abs(values.astype(int)).max()) <= 127
+    error = np.abs(values * scales[:, None].astype(np.float64) - given_)
+    assert (error <= scales[:, None] * (0.5 + 1e-4)).all()
+    whole, ones = quantised(given_, "float32")
+    assert np.array_equal(whole, given_)
+    assert ones.tolist() == [1] * len(rows)
+
+
+def test_rows_of_zeros_survive() -> None:
+    made = instance(mixed=mixed())
+    for before in (made.ranker.weights, made.shortlister.encoder.table, made.blend.texts):
+        before[[0, 5]] = 0
+    packed = Packed.of(made, "int8")
+    assert all(np.isfinite(array).all() for array in packed.arrays().values())
+    for before, after, _ in rounded(made, packed):
+        assert torch.equal((before == 0).all(dim=1), (after == 0).all(dim=1))
+    assert not packed.instance().ranker.weights[[0, 5]].any()
+
+
+def test_labels_are_in_the_order_of_their_clusters_with_all_that_is_theirs() -> None:
+    made = instance(mixed=mixed())
+    packed = Packed.of(made, "float32")
+    labels, at = packed.labels, 0
+    for cluster, row in enumerate(made.shortlister.members.tolist()):
+        assert labels.bounds[cluster] == at
+        for label in row:
+            if label >= 0:
+                assert labels.numbers[at] == label
+                assert np.array_equal(labels.weights[at], made.ranker.weights[label])
+                assert np.array_equal(labels.texts[at], made.blend.texts[label])
+                assert labels.words[at].tolist() == made.blend.words.tokens[label].tolist()
+                assert np.array_equal(labels.likeness[at], made.blend.words.weights[label])
+                assert np.array_equal(labels.shares[at], made.blend.words.shares[label])
+                assert (labels.bias[at], labels.rarity[at]) == (made.ranker.bias[label], made.blend.rarity[label])
+                at += 1
+    assert labels.bounds[-1] == at == SMALL.labels
+
+
+def test_gaps_among_the_labels_of_a_cluster_are_closed() -> None:
+    made = instance(mixed=mixed())
+    members = made.shortlister.members.flip(1)  # those that are none come first
+    spread = torch.cat([members, torch.full((len(members), 2), -1)], dim=1)
+    packed = Packed.of(replace(made, shortlister=replace(made.shortlister, members=spread)), "float32")
+    packed.check()
+    found = packed.shortlister().members
+    assert found.shape == members.shape
+    assert [[label for label in row if label >= 0] for row in members.tolist()] == [
+        [label for label in row if label >= 0] for row in found.tolist()
+    ]
+    assert bool((found.diff(dim=1)[found[:, :-1] < 0] == 0).all())  # behind a gap there is no label
+
+
+@PRECISIONS
+def test_the_first_directions_tell_most_of_the_clusters_apart(precision: str) -> None:
+    made = instance(size=Size(clusters=30))
+    weights, clusters = made.shortlister.weights.numpy(), Packed.of(made, precision).clusters
+    assert (clusters.first.dtype, clusters.first.shape) == (np.int8, (30, SMALL.dim))
+    assert np.allclose(clusters.rotation @ clusters.rotation.T, np.eye(SMALL.dim), atol=1e-5)
+    turned = weights @ clusters.rotation.T
+    error = np.abs(clusters.first * clusters.first_scales[:, None] - turned)
+    assert (error <= 0.501 * clusters.first_scales[:, None]).all()
+    assert (np.diff((turned**2).sum(axis=0)) <= 1e-3).all()  # the first say the most
+
+
+def test_where_there_are_many_clusters_fewer_directions_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("decaf.packed._NARROW", ((32, 6), (1 << 62, 3)))
+    for clusters, narrow in ((31, 6), (32, 6), (33, 3)):
+        packed = Packed.of(instance(size=Size(clusters=clusters)), "int8")
+        assert packed.clusters.rotation.shape == (narrow, SMALL.dim)
+        assert packed.clusters.first.shape == (clusters, narrow)
+        packed.check()
+
+
+@pytest.mark.parametrize("tail", [0.0, 0.3, 1.0])
+def test_a_curve_says_what_the_blend_says(tail: float) -> None:
+    blend = mixed()
+    packed = Packed.of(instance(mixed=blend), "int8")
+    assert packed.curve is not None
+    weights, chances = blend.at(tail)
+    assert packed.curve.at(tail).tolist() == pytest.approx([*weights, *chances])
+    assert packed.curve.at(tail).dtype == np.float32
+
+
+def size_of(made: Instance, precision: str) -> int:
+    return sum(array.nbytes for array in Packed.of(made, precision).arrays().values())
+
+
+def test_eight_bits_take_about_a_third_of_the_room() -> None:
+    """Small matrices, bounds and the names of labels and tokens stay as they are."""
+    size = Size(tokens=500, dim=64, labels=2000, clusters=512, width=32)
+    for blend, most in ((mixed(size=size, words=False), 1 / 3), (mixed(size=size), 0.4), (None, 0.35)):
+        made = instance(size=size, mixed=blend)
+        assert 0.25 < size_of(made, "int8") / size_of(made, "float32") < most
+
+
+def wider(array: NDArray[Any]) -> NDArray[Any]:
+    """One more in every direction."""
+    return np.pad(array, [(0, 1)] * array.ndim)
+
+
+def longer(array: NDArray[Any]) -> NDArray[Any]:
+    return np.concatenate([array, array[-1:]])
+
+
+def shorter(array: NDArray[Any]) -> NDArray[Any]:
+    return array[:-1]
+
+
+SHAPED = [
+    *(f"{which}.{name}" for which in ("near", "far") for name in Encoder._fields if name != "unit"),
+    *(f"clusters.{name}" for name in Clusters._fields),
+    *(f"labels.{name}" for name in Labels._fields),
+    *(f"curve.{name}" for name in Curve._fields),
+]
+
+
+def spoiled(name: str, change: Callable[[NDArray[Any]], NDArray[Any]], made: Instance | None = None) -> Packed:
+    """An instance, one of its arrays changed."""
+    arrays = Packed.of(made or instance(mixed=mixed()), "int8").arrays()
+    return Packed.from_arrays(arrays | {name: change(arrays[name].copy())})
+
+
+@pytest.mark.parametrize("name", SHAPED)
+@pytest.mark.parametrize("change", [wider, longer, shorter])
+def test_arrays_of_other_sizes_are_refused(name: str, change: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+    with pytest.raises(ValueError, match="is not of the model"):
+        spoiled(name, change).check()
+
+
+def put(at: int | slice, value: int | NDArray[Any]) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    def changed(array: NDArray[Any]) -> NDArray[Any]:
+        array[at] = value
+        return array
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put(-1, 10_000),
+        put(-1, 0),
+        put(0, 1),
+        put(0, -1),
+        put(5, 10_000),
+        put(5, -3),
+        put(slice(1, 3), np.array([9, 8])),
+    ],
+    ids=["beyond the end", "before the end", "behind the start", "before the start", "up", "below 0", "down"],
+)
+def test_bounds_that_do_not_end_where_they_should_are_refused(change: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+    with pytest.raises(ValueError, match="do not end where they should"):
+        spoiled("labels.bounds", change).check()
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("labels.numbers", SMALL.labels), ("labels.words", SMALL.tokens)],
+)
+@pytest.mark.parametrize("at", [0, 7, -1])
+def test_what_is_named_but_not_there_is_refused(name: str, most: int, at: int) -> None:
+    for value in (most, -1, 1 << 30):
+        with pytest.raises(ValueError, match="named that are not there"):
+            spoiled(name, put(at, value)).check()
+
+
+def test_a_label_in_two_clusters_is_refused() -> None:
+    numbers = Packed.of(instance(mixed=mixed()), "int8").labels.numbers
+    with pytest.raises(ValueError, match="a label is in two clusters"):
+        spoiled("labels.numbers", put(0, numbers[-1])).check()
+
+
+@pytest.mark.parametrize("kind", ["no blend", "tree", "graph"])
+@pytest.mark.parametrize("name", ["far.table", "clusters.weights", "labels.bounds", "labels.weights"])
+def test_instances_without_a_blend_are_looked_at_too(kind: str, name: str) -> None:
+    with pytest.raises(ValueError, match="is not of the model"):
+        spoiled(name, longer, MADE[kind]).check()
+
+
+@pytest.mark.parametrize(
+    "name", ["near.unit", "labels.words", "clusters.rotation", "curve.weights", "beam", "searched"]
+)
+def test_a_missing_array_makes_no_instance(name: str) -> None:
+    arrays = Packed.of(instance(mixed=mixed()), "int8").arrays()
+    del arrays[name]
+    with pytest.raises(KeyError, match=name):
+        Packed.from_arrays(arrays)
+
+
+@PRECISIONS
+def test_packing_leaves_the_instance_as_it_was(precision: str) -> None:
+    made = instance(mixed=mixed())
+    before = {name: tensor.clone() for name, tensor in made.tensors().items()}
+    packed = Packed.of(made, precision)
+    packed.instance()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in made.tensors().items())
+
+
+def test_arrays_are_not_copied_on_the_way_in() -> None:
+    arrays = Packed.of(instance(mixed=mixed()), "int8").arrays()
+    again = Packed.from_arrays(arrays)
+    assert np.shares_memory(again.labels.weights, arrays["labels.weights"])
+    assert np.shares_memory(again.far.table, arrays["far.table"])
