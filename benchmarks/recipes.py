@@ -1,6 +1,6 @@
 """Both recipes, one instance each, on datasets: accuracy, training time, size, and how far chances can be trusted.
 
-    python -m benchmarks.recipes DATASET... [--recipes contrastive,paper] [--device cuda] [--seed 0]
+    python -m benchmarks.recipes DATASET... [--recipes contrastive,paper] [--device cuda] [--seed 0] [--keep FOLDER]
 
 Writes one file a dataset and device; recipes measured before stay in it.
 """
@@ -30,6 +30,7 @@ def main() -> None:
     options.add_argument("--recipes", default="contrastive,paper", help="recipes, separated by commas")
     options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--keep", type=Path, help="folder to keep the models in, as RECIPE-DATASET")
     options.add_argument("--set", dest="assignments", action="append", default=[], help="a setting for all recipes")
     arguments = options.parse_args()
     for path in arguments.datasets:
@@ -45,6 +46,8 @@ def main() -> None:
             settings = ["ensemble.instances=1", "model.precision=float32", *arguments.assignments]
             whole, seconds = trained(dataset, recipe(name).with_settings(settings), arguments.device, arguments.seed)
             model = in_eight_bits(whole)
+            if arguments.keep is not None:
+                model.save(arguments.keep / f"{name}-{Path(path).name}")
             result = judged(model, dataset, arguments.device)
             result |= {"training_seconds": None if arguments.shared else round(seconds, 1)}
             result |= reliability_of(model, dataset, arguments.device)

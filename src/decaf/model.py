@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +29,7 @@ from decaf.packed import Packed
 __all__ = ["FORMAT", "Model"]
 
 FORMAT = 4
+_ADVICE = "remove the folder and train again, or restore it"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,12 +81,26 @@ class Model:
         folder = Path(folder)
         content = read_header(folder)
         files = content.pop("files")
-        for name, digest in files.items():
-            path = folder / name
-            if Path(name).name != name or not path.is_file():
-                raise ModelError(f"{path}: is missing; remove the folder and train again, or restore it")
-            if verify and _digest(path) != digest:
-                raise ModelError(f"{path}: is damaged (checksum); remove the folder and train again, or restore it")
+        for name in files:
+            if Path(name).name != name or not (folder / name).is_file():
+                raise ModelError(f"{folder / name}: is missing; {_ADVICE}")
+        with ThreadPoolExecutor() as pool:  # large files are read for their checksums while the rest goes on
+            found = {name: pool.submit(_digest, folder / name) for name in files} if verify else {}
+            model: Model | ModelError
+            try:
+                model = cls._read(folder, content, list(files))
+            except ModelError as error:
+                model = error
+            for name, digest in found.items():
+                if digest.result() != files[name]:
+                    raise ModelError(f"{folder / name}: is damaged (checksum); {_ADVICE}")
+        if isinstance(model, ModelError):
+            raise model
+        return model
+
+    @classmethod
+    def _read(cls, folder: Path, content: dict[str, Any], files: list[str]) -> Model:
+        """The model of a folder whose files are all there."""
         try:
             config = Config.from_json(content.pop("config"))
             features = _read_features(folder, config.features) if "tokenizer.json" in files else None
@@ -96,15 +112,11 @@ class Model:
                 f"{folder / 'model.json'}: {error}; this decaf does not know the model's settings"
             ) from error
         except (KeyError, ValueError, TypeError, IndexError, OSError, pa.ArrowException, SafetensorError) as error:
-            raise ModelError(
-                f"{folder}: cannot be read ({error}); remove the folder and train again, or restore it"
-            ) from error
+            raise ModelError(f"{folder}: cannot be read ({error}); {_ADVICE}") from error
         if not packed:
-            raise ModelError(f"{folder}: holds no instance; remove the folder and train again, or restore it")
+            raise ModelError(f"{folder}: holds no instance; {_ADVICE}")
         if any(len(one.labels.numbers) != len(kept) for one in packed):
-            raise ModelError(
-                f"{folder}: labels and instances are not of one model; remove the folder and train again, or restore it"
-            )
+            raise ModelError(f"{folder}: labels and instances are not of one model; {_ADVICE}")
         content.pop("format")
         return cls(config, features, labels, kept, packed, content)
 
@@ -163,15 +175,15 @@ def read_header(folder: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
         version, files = content["format"], content["files"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ModelError(f"{path}: is damaged ({error}); remove the folder and train again, or restore it") from error
+        raise ModelError(f"{path}: is damaged ({error}); {_ADVICE}") from error
     if not isinstance(version, int) or version > FORMAT:
         raise ModelError(f"{path}: has format {version!r} and this decaf reads up to {FORMAT}; install a newer decaf")
     if version < FORMAT:
         raise ModelError(f"{path}: has format {version} from before the first release; train the model again")
     if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
-        raise ModelError(f"{path}: is damaged (files); remove the folder and train again, or restore it")
+        raise ModelError(f"{path}: is damaged (files); {_ADVICE}")
     if not isinstance(content.get("config"), dict):
-        raise ModelError(f"{path}: is damaged (config); remove the folder and train again, or restore it")
+        raise ModelError(f"{path}: is damaged (config); {_ADVICE}")
     return dict(content)
 
 

@@ -15,7 +15,7 @@ from decaf.packed import Encoder, Floats, Ints, Packed
 from decaf.predictions import Predictions
 from decaf.progress import progress
 from decaf.scoring.exact import CANDIDATES, averaged
-from decaf.scoring.kernels import Documents, encode, rank, rank_apart, scan
+from decaf.scoring.kernels import Documents, answer, encode, rank, rank_apart, scan
 from decaf.scoring.scorer import check_tokens
 
 __all__ = ["FastScorer"]
@@ -40,7 +40,7 @@ class FastScorer:
     ) -> None:
         at = model.tail(tail)
         self._instances = [_Instance(packed, at, effort) for packed in model.packed]
-        self._kept, self._labels = model.kept, model.labels.count
+        self._kept, self._labels = np.append(model.kept, -1), model.labels.count  # -1 is none here too
         self._tokens = model.tokens
         self._threads = threads
 
@@ -71,55 +71,53 @@ class FastScorer:
         """Labels [documents, top] and their chances."""
         if len(self._instances) == 1:
             labels, chances = self._instances[0].top(documents, top)
-            chances = np.exp(chances)
+            np.exp(chances, out=chances)
         else:
             found = [instance.top(documents, max(top, CANDIDATES)) for instance in self._instances]
             both = averaged([(torch.as_tensor(ids), torch.as_tensor(of)) for ids, of in found])
             labels, chances = (tensor[:, :top].numpy() for tensor in both)
-        there = (labels >= 0) & (np.diff(documents.bounds) > 0)[:, None]  # an empty text has no labels
-        return np.where(there, self._kept[labels], -1), np.where(there, chances, np.float32(-np.inf))
-
-
-class _Clusters:
-    """A search for the best clusters: all along the first directions, the best in full."""
-
-    def __init__(self, packed: Packed, effort: int) -> None:
-        self._clusters, self._effort = packed.clusters, effort
-        self.paths = bool(packed.above)
-        self._asked = packed.shortlister() if packed.above or packed.searched else None
-
-    def nearest(self, vectors: Floats, beam: int) -> tuple[Ints, Floats]:
-        """The best clusters and their scores -> [documents, at most beam] each; -1 for none."""
-        if self._asked is not None:
-            found, of_found = self._asked.nearest(torch.as_tensor(vectors), beam)
-            return found.masked_fill(of_found <= NOBODY, -1).numpy(), of_found.numpy()
-        clusters = np.full((len(vectors), min(beam, len(self._clusters.bias))), -1, dtype=np.int64)
-        scores = np.full(clusters.shape, -np.inf, dtype=np.float32)
-        scan(vectors, self._clusters, max(self._effort, beam), clusters, scores)
-        return clusters, scores
+        chances[labels < 0] = -np.inf
+        return self._kept[labels], chances
 
 
 class _Instance:
     """One instance, and room to work in for every thread."""
 
     def __init__(self, packed: Packed, tail: float, effort: int) -> None:
-        self._packed, self._clusters = packed, _Clusters(packed, effort)
+        self._packed = packed
+        self._beam = min(packed.beam, len(packed.clusters.bias))
+        self._effort = max(effort, self._beam)
         self._blend = None if packed.curve is None else packed.curve.at(tail)
+        self._asked = packed.shortlister() if packed.above or packed.searched else None  # not scanned
         self._rooms = threading.local()
 
     def top(self, documents: Documents, top: int) -> tuple[Ints, Floats]:
         """Labels [documents, top], -1 for none, and the logarithms of their chances."""
-        packed = self._packed
+        packed, count = self._packed, len(documents.bounds) - 1
+        found = np.full((count, top), -1, dtype=np.int64)
+        chances = np.full((count, top), -np.inf, dtype=np.float32)
+        if self._blend is not None and self._asked is None:
+            search = (packed.near, packed.far, packed.clusters, self._effort, self._beam)
+            answer(documents, *search, packed.labels, self._blend, self._room(), found, chances)
+            return found, chances
         near, far = _encoded(documents, packed.near), _encoded(documents, packed.far)
-        clusters, of_cluster = self._clusters.nearest(near, packed.beam)
-        found = np.full((len(near), top), -1, dtype=np.int64)
-        chances = np.full((len(near), top), -np.inf, dtype=np.float32)
+        clusters, of_cluster = self._nearest(near)
         if self._blend is None:
-            of_cluster = of_cluster if self._clusters.paths else -np.logaddexp(np.float32(0), -of_cluster)
-            rank_apart(far, clusters, of_cluster, packed.labels, found, chances)
+            of_cluster = of_cluster if packed.above else -np.logaddexp(np.float32(0), -of_cluster)
+            rank_apart(documents, far, clusters, of_cluster, packed.labels, found, chances)
         else:
             rank(documents, near, far, clusters, of_cluster, packed.labels, self._blend, self._room(), found, chances)
         return found, chances
+
+    def _nearest(self, vectors: Floats) -> tuple[Ints, Floats]:
+        """The best clusters and their scores -> [documents, at most beam] each; -1 for none."""
+        if self._asked is not None:
+            found, of_found = self._asked.nearest(torch.as_tensor(vectors), self._beam)
+            return found.masked_fill(of_found <= NOBODY, -1).numpy(), of_found.numpy()
+        clusters = np.full((len(vectors), self._beam), -1, dtype=np.int64)
+        scores = np.full(clusters.shape, -np.inf, dtype=np.float32)
+        scan(vectors, self._packed.clusters, self._effort, clusters, scores)
+        return clusters, scores
 
     def _room(self) -> Floats:
         """A place for each token, of this thread alone."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from decaf.networks.words import LEAST_SHARE
 from decaf.packed import Clusters, Encoder, Floats, Ints, Labels
 
-__all__ = ["Documents", "encode", "rank", "rank_apart", "scan"]
+__all__ = ["Documents", "answer", "encode", "rank", "rank_apart", "scan"]
 
 _LEAST = np.float32(LEAST_SHARE)
 _BINS = 512  # in which scores are counted, to tell the best apart
@@ -133,6 +133,8 @@ def rank(
     most = clusters.shape[1] * _widest(labels.bounds)
     scores, numbers = np.empty(most, np.float32), np.empty(most, np.int64)
     for document in range(len(clusters)):
+        if documents.bounds[document] == documents.bounds[document + 1]:
+            continue  # an empty text has no labels
         if len(labels.words):
             _spread(documents, document, weighs)
         count = 0
@@ -180,7 +182,32 @@ def _widest(bounds: Ints) -> int:
 
 
 @_compiled
+def answer(
+    documents: Documents,
+    near: Encoder,
+    far: Encoder,
+    search: Clusters,
+    effort: int,
+    beam: int,
+    labels: Labels,
+    blend: Floats,
+    weighs: Floats,
+    found: Ints,
+    chances: Floats,
+) -> None:
+    """From documents to their best labels in one go: every call of compiled code has a price."""
+    count, dim = len(documents.bounds) - 1, len(near.gate)
+    of_near, of_far = np.empty((count, dim), np.float32), np.empty((count, dim), np.float32)
+    encode(documents, near, of_near)
+    encode(documents, far, of_far)
+    clusters, of_cluster = np.full((count, beam), -1, np.int64), np.full((count, beam), -np.inf, np.float32)
+    scan(of_near, search, effort, clusters, of_cluster)
+    rank(documents, of_near, of_far, clusters, of_cluster, labels, blend, weighs, found, chances)
+
+
+@_compiled
 def rank_apart(
+    documents: Documents,
     far: Floats,
     clusters: Ints,
     of_cluster: Floats,  # logarithms of the clusters' chances
@@ -192,6 +219,8 @@ def rank_apart(
     most = clusters.shape[1] * _widest(labels.bounds)
     scores, numbers = np.empty(most, np.float32), np.empty(most, np.int64)
     for document in range(len(clusters)):
+        if documents.bounds[document] == documents.bounds[document + 1]:
+            continue
         count = 0
         for number in range(clusters.shape[1]):
             cluster = clusters[document, number]
