@@ -250,3 +250,25 @@ def test_settings_are_frozen(stage: str, key: str) -> None:
 
 def test_equal_settings_are_one_key() -> None:
     assert len({Config(), Config(), Config().with_settings(["split.seed=1"])}) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "assignments", "idle"),
+    [
+        ("contrastive", ["blend.tail=0.9", "tokens.refresh=0", "ranker.hard=5"], []),
+        ("contrastive", ["ranker.forced=true"], ["ranker.forced"]),
+        ("contrastive", ["model.loss=logistic", "blend.words=false"], ["blend.words"]),
+        ("contrastive", ["tokens.kind=clusters", "tokens.related=false"], ["tokens.related"]),
+        ("paper", [], []),
+        ("paper", ["ranker.forced=true", "model.lite=true"], []),
+        ("paper", ["blend.tail=0.9", "ranker.hard=5"], ["blend.tail", "ranker.hard"]),
+    ],
+)
+def test_settings_that_say_nothing_are_named(name: str, assignments: list[str], idle: list[str]) -> None:
+    assert recipe(name).with_settings(assignments).without_effect() == idle
+
+
+def test_what_differs_between_settings_is_named() -> None:
+    other = recipe().with_settings(["blend.tail=0.9", "split.seed=3"])
+    assert recipe().changed(other) == ["split.seed", "blend.tail"]
+    assert recipe().changed(recipe()) == []

@@ -326,12 +326,12 @@ def test_a_finished_folder_is_returned_for_the_same_run_and_refused_for_another(
     with monkeypatch.context() as patch:
         patch.setattr(training_module, "learn_tokens", lambda *_, **__: pytest.fail("trains again"))
         assert same(answers(train(dataset, folder=tmp_path), dataset), answers(first, dataset))
-    for settings, seed, data in (
-        (["ranker.epochs=6"], 0, dataset),
-        ([], 1, dataset),
-        ([], 0, topics(train=200)),
+    for settings, seed, data, other in (
+        (["ranker.epochs=6", "ranker.rate=0.02"], 0, dataset, r"settings \(ranker.epochs, ranker.rate\)"),
+        ([], 1, dataset, "data, or with another seed"),
+        ([], 0, topics(train=200), "data, or with another seed"),
     ):
-        with pytest.raises(TrainingError, match="holds a model of other data or settings; choose another folder"):
+        with pytest.raises(TrainingError, match=f"holds a model of other {other}; choose another folder"):
             train(data, *settings, seed=seed, folder=tmp_path)
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
 

@@ -101,7 +101,11 @@ def demo(
     from decaf.demo import run_demo
 
     with console.session():
-        run_demo(configuration.recipe().with_settings(assignments or []), output)
+        try:
+            run_demo(configuration.recipe().with_settings(assignments or []), output)
+        except KeyboardInterrupt:
+            console.say("stopped" if output is None else "stopped; run the same command again to go on")
+            raise typer.Exit(130) from None
 
 
 @app.command()

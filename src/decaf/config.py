@@ -226,6 +226,26 @@ class Config:
             self, **{stage: dataclasses.replace(getattr(self, stage), **values) for stage, values in changed.items()}
         )
 
+    def without_effect(self) -> list[str]:
+        """Settings that are not as they were to begin with and say nothing beside the others."""
+        softmax = self.model.loss == "softmax"
+        idle = ["ranker.forced"] if softmax else ["blend.words", "blend.tail", "ranker.negatives", "ranker.hard"]
+        if self.tokens.kind != "texts":
+            idle += ["tokens.own_texts", "tokens.related", "tokens.refresh"]
+        return [name for name in idle if self._value(name) != type(self)()._value(name)]
+
+    def changed(self, other: Config) -> list[str]:
+        """The settings that are not the same in another configuration."""
+        return [
+            name
+            for (name, value, _), (_, past, _) in zip(self.describe(), other.describe(), strict=True)
+            if value != past
+        ]
+
+    def _value(self, name: str) -> object:
+        stage, _, key = name.partition(".")
+        return getattr(getattr(self, stage), key)
+
     def describe(self) -> list[tuple[str, str, str]]:
         """Every setting as (stage.key, value as JSON, what it does)."""
         return [

@@ -150,6 +150,8 @@ def show_facts(name: str, facts: Mapping[str, object]) -> None:
     table = _table(escape(name), header=False)
     for key, value in facts.items():
         shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        if isinstance(value, list):
+            shown = ", ".join(str(one) for one in value)
         table.add_row(key.replace("_", " "), escape(shown))
     out.print(table)
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor
 from decaf.config import Config, recipe
 from decaf.datasets import Dataset, Items
 from decaf.devices import choose_device, free_memory, memory_kept, on_gpu
-from decaf.errors import ModelError, TrainingError
+from decaf.errors import ConfigError, ModelError, TrainingError
 from decaf.features import Features, texts_of, with_features
 from decaf.model import FORMAT, Model, read_header
 from decaf.modules.blend import learn_blend
@@ -58,11 +59,13 @@ def train(
         raise TrainingError(f"{dataset.name}: no training document has both a known token and a label")
     if config.model.loss == "softmax" and problem.held is None:
         log.warning("%s: scores are in the right order, but they are no chances", _why_none_held(problem, config))
+    if idle := config.without_effect():
+        log.warning("without effect here: %s; the recipe has no such part", ", ".join(idle))
     config = _with_sizes(config, problem, where)
     _check_memory(problem, config, where)
     run = _fingerprint(problem, dataset.labels, config, seed)
     if folder is not None and (Path(folder) / "model.json").is_file():
-        return _finished(Path(folder), run)
+        return _finished(Path(folder), run, config)
     keeper = Forgetful() if folder is None else Checkpoint(Path(folder), run, where)
     with _quick_products(), memory_kept():
         learned = keeper.result(
@@ -237,14 +240,23 @@ def _fingerprint(problem: Problem, labels: Items, config: Config, seed: int) -> 
     return digest.hexdigest()[:32]
 
 
-def _finished(folder: Path, run: str) -> Model:
+def _finished(folder: Path, run: str, config: Config) -> Model:
     """The model that an earlier run with the same data and settings has made."""
     try:
         header = read_header(folder)
     except ModelError as error:
         raise TrainingError(str(error)) from error
     if header.get("run") != run:
-        raise TrainingError(f"{folder}: holds a model of other data or settings; choose another folder")
+        raise TrainingError(f"{folder}: holds a model of other {_difference(header, config)}; choose another folder")
     log.info("%s: is trained already", folder)
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)  # left by a run that was killed at its very end
     return Model.load(folder)
+
+
+def _difference(header: dict[str, Any], config: Config) -> str:
+    """What a model was made of that is another now."""
+    try:
+        changed = config.changed(Config.from_json(header["config"]))
+    except ConfigError:
+        return "settings"
+    return f"settings ({', '.join(changed)})" if changed else "data, or with another seed"
