@@ -220,6 +220,88 @@ def draw_reliability() -> None:
     figure.savefig(PAGE.parent / "images" / "reliability.png", dpi=110)
 
 
+def precision() -> str:
+    """Eight bits beside single precision."""
+    rows = []
+    for file in sorted(RESULTS.glob("recipes-*.json")):
+        report = load(file.stem)
+        for recipe, of in report["figures"]["recipes"].items():
+            if whole := of.get("float32"):
+                figures = (f"{of[key]:.2f} ({of[key] - whole[key]:+.2f})" for key in RECIPES)
+                share = f"{of['parameters_mb'] / whole['parameters_mb']:.2f}"
+                title = f"{report['figures']['dataset']}, {recipe}"
+                rows.append((title, _where(report), *figures, whole["parameters_mb"], of["parameters_mb"], share))
+    if not rows:
+        return ""
+    heading = ("model", "trained on", *RECIPES, "float32, MB", "int8, MB", "share")
+    about = "Models as they are kept by default, and in brackets how far that is from single precision."
+    return "\n\n".join(["## Eight bits", about, table(heading, rows)])
+
+
+def latency() -> str:
+    """One query at a time."""
+    sections = []
+    for file in sorted(RESULTS.glob("latency-*.json")):
+        report = load(file.stem)
+        figures = report["figures"]
+        lines = {"exact": figures["exact"], **{f"fast, effort {key}": of for key, of in figures["fast"].items()}}
+        times = [f"p{share}_ms" for share in (50, 90, 99)]
+        rows = [
+            (name, *(f"{of[key]:.3f}" for key in times), of.get("agreement", ""), of["P@1"], of["P@5"])
+            for name, of in lines.items()
+        ]
+        heading = ("scorer", "p50, ms", "p90, ms", "p99, ms", "agreement with exact, %", "P@1", "P@5")
+        sections += [
+            f"{figures['dataset']}, {figures['queries']:,} queries, {figures['clusters']:,} clusters. Of this, making "
+            f"features takes {figures['features']['p50_ms']:.3f} ms.",
+            origin(report, f"python -m benchmarks.latency MODEL {figures['dataset']}"),
+            table(heading, rows),
+        ]
+        if file.with_suffix(".png").exists():
+            sections.append(f"![What effort buys](../benchmarks/results/{file.stem}.png)")
+    if not sections:
+        return ""
+    about = "Text to top 5 on one thread. Agreement is the share of the exact five best labels that the fast ones hold."
+    return "\n\n".join(["## One query", about, *sections])
+
+
+def scaling() -> str:
+    """Cost against the number of labels."""
+    if not (RESULTS / "scaling.json").exists():
+        return ""
+    report = load("scaling")
+    figures = report["figures"]
+    rows = [
+        (
+            f"{of['labels']:,}",
+            f"{of['clusters']:,}",
+            *(f"{of[f'p{share}_ms']:.3f}" for share in (50, 99)),
+            of["agreement"],
+            f"{of['bytes'] / 1e6:,.0f}",
+            f"{of['resident_mb']:,.0f}",
+            f"{of['first_answer_s']:.2f}",
+            f"{of['verified_load_s']:.2f}",
+        )
+        for of in figures["lines"]
+    ]
+    heading = (
+        *("labels", "clusters", "p50, ms", "p99, ms", "agreement, %", "folder, MB", "resident, MB"),
+        *("first answer, s", "load with checksums, s"),
+    )
+    return "\n\n".join(
+        [
+            "## Cost against the number of labels",
+            f"Models made up by a tree, vectors of {figures['dim']}, one query at a time on one thread, from features "
+            "to top 5. The median grows with the number of labels to the power of "
+            f"{figures.get('exponent', '?')}. Resident is what the whole process holds after all queries; the first "
+            "answer is counted from the beginning of the load, without checksums.",
+            origin(report, "python -m benchmarks.scaling"),
+            table(heading, rows),
+            "![Cost against labels](../benchmarks/results/scaling.png)",
+        ]
+    )
+
+
 def throughput() -> str:
     """Many documents at once, beside the peers."""
     sections = []
@@ -296,7 +378,10 @@ def main() -> None:
     draw_reliability()
     sections = (
         recipes(),
+        precision(),
+        latency(),
         throughput(),
+        scaling(),
         ablations(),
         paper(),
         clustering(),
