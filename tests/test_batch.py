@@ -540,6 +540,7 @@ def test_a_bad_input_is_an_error_of_ours(
         (["--output", "out.csv"], "--output goes with --input FILE"),
         (["a text", "--input", "in.txt", "--output", "out.csv"], "--output goes with --input FILE"),
         (["--input", "in.txt", "--output", "out.csv", "--json"], "--output goes with --input FILE"),
+        (["--input", "in.txt", "--output", "out.csv", "--explain"], "without texts, --json and --explain"),
         (["--input", "in.txt", "--text", "name"], "--text names a column of a table, which is read for --output"),
     ],
 )

@@ -26,9 +26,9 @@ TRAIN = [("red apple pie", [0]), ("green pear tree", [1]), ("blue plum jam", [2]
 TEST = [("apple", [0]), ("pear jam", [1]), ("zzz", [2])]
 VERBS = {
     "demo": ["--no-serve", "--set"],
-    "train": ["DATA", "--output", "-o", "--recipe", "--device", "--seed", "--set", "--quiet", "-q"],
-    "evaluate": ["MODEL", "DATA", "--device", "--tail", "--json"],
-    "predict": ["MODEL", "TEXT", "--top", "--input", "--threshold", "--tail", "--device", "--json"],
+    "train": ["DATA", "--output", "-o", "--recipe", "--device", "--seed", "--precision", "--set", "--quiet", "-q"],
+    "evaluate": ["MODEL", "DATA", "--device", "--tail", "--fast", "--exact", "--threads", "--json"],
+    "predict": ["MODEL", "TEXT", "--top", "--input", "--threshold", "--tail", "--device", "--explain", "--json"],
     "inspect": ["PATH", "--set", "--json"],
     "convert": ["DATA", "OUT", "--to", "--set"],
     "split": ["DATA", "OUT", "--to", "--set"],

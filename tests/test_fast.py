@@ -16,6 +16,7 @@ from decaf.datasets import Items
 from decaf.errors import ModelError
 from decaf.networks import Instance
 from decaf.packed import Packed
+from decaf.scoring import fast, kernels
 from decaf.scoring.exact import ExactScorer
 from decaf.scoring.fast import FastScorer
 
@@ -115,3 +116,26 @@ def test_what_cannot_be_is_said() -> None:
         FastScorer(model(instance()), tail=0.5)
     with pytest.raises(ValueError, match="dimension mismatch"):
         FastScorer(model(instance())).top(sparse.csr_array((2, SMALL.tokens + 1), dtype=np.float32), 5)
+
+
+@pytest.mark.skipif(not hasattr(torch, "_int_mm"), reason="this torch multiplies no matrices of eight bits")
+def test_products_in_whole_numbers_are_the_same_by_matrices_and_by_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, rng = Packed.of(instance(mixed=mixed()), "int8").clusters, np.random.default_rng(1)
+    whole = rng.integers(-127, 128, (40, len(made.rotation)), dtype=np.int8)
+    found = []
+    for in_hardware in (True, False):
+        monkeypatch.setattr(fast, "_products_in_hardware", lambda in_hardware=in_hardware: in_hardware)
+        found.append(fast._compared(whole, made))
+    assert np.array_equal(*found)
+    assert np.array_equal(found[0], whole.astype(np.int32) @ made.first.T.astype(np.int32))
+
+
+@pytest.mark.parametrize("count", [5000, 300])
+def test_about_as_many_clusters_as_wanted_are_looked_at_and_never_fewer_than_needed(count: int) -> None:
+    scores = np.random.default_rng(2).normal(size=count).astype(np.float32)
+    for wanted, needed in ((600, 50), (100, 100), (60, 50), (count, 10)):
+        kept = int((scores >= kernels._threshold(scores, wanted, needed)).sum())
+        assert needed <= kept <= 2 * wanted + 100
+    peaked = np.zeros(count, dtype=np.float32)
+    peaked[1::8] = 1  # what every eighth does not show
+    assert int((peaked >= kernels._threshold(peaked, 40, 60)).sum()) >= 60

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from instances import SMALL, Size, encoder, instance, mixed, searched, tree
 from numpy.typing import NDArray
 
-from decaf.networks import Instance, LabelTexts
+from decaf.networks import Instance, LabelTexts, Level
 from decaf.packed import Clusters, Curve, Encoder, Labels, Packed, quantised
 
 Arrays = dict[str, NDArray[Any]]
@@ -304,6 +304,83 @@ def test_a_label_in_two_clusters_is_refused() -> None:
         spoiled("labels.numbers", put(0, numbers[-1])).check()
 
 
+FLOATS = [
+    *(f"{which}.{name}" for which in ("near", "far") for name in ("scales", "gate", "matrix", "bias")),
+    *(f"clusters.{name}" for name in ("rotation", "first_scales", "scales", "bias")),
+    *(f"labels.{name}" for name in ("weight_scales", "bias", "rarity")),
+    *(f"labels.{name}" for name in ("text_scales", "likeness_scales", "share_scales")),
+    *(f"curve.{name}" for name in Curve._fields),
+    *(f"texts.{name}" for name in ("scale", "weight", "bias", "factor")),
+]
+ROWS = ["near.table", "far.table", "clusters.weights"]
+ROWS += [f"labels.{name}" for name in ("weights", "texts", "likeness", "shares")]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, np.float64) for name in [*FLOATS, *ROWS]),
+        *((name, np.float16) for name in [*FLOATS, *ROWS]),
+        *((name, kind) for name in ROWS for kind in (np.int16, np.uint8)),
+        *(("clusters.first", kind) for kind in (np.float32, np.int16, np.uint8)),
+        *((f"labels.{name}", kind) for name in ("bounds", "numbers") for kind in (np.int32, np.uint64, np.float64)),
+        *(("labels.words", kind) for kind in (np.int64, np.uint32, np.float32)),
+        ("texts.unit", np.int8),
+    ],
+    ids=lambda value: value if isinstance(value, str) else np.dtype(value).name,
+)
+def test_arrays_of_other_types_are_refused(name: str, kind: type) -> None:
+    made = MADE["texts of the classifiers"]
+    spoiled(name, np.copy, made).check()
+    with pytest.raises(ValueError, match=f"{name} is not of the model"):
+        spoiled(name, lambda array: array.astype(kind), made).check()
+
+
+@pytest.mark.parametrize("name", [*FLOATS, *ROWS, "clusters.first", "labels.bounds", "labels.numbers", "labels.words"])
+@pytest.mark.parametrize("change", [lambda array: array[None], lambda array: array[..., None]], ids=["above", "below"])
+def test_arrays_of_other_dimensions_are_refused(name: str, change: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+    with pytest.raises(ValueError, match=r"is not of the model|to unpack"):
+        spoiled(name, change, MADE["texts of the classifiers"]).check()
+
+
+@pytest.mark.parametrize("beam", [0, -1])
+@pytest.mark.parametrize("kind", ["no blend", "tree, blend", "graph"])
+def test_a_beam_of_nothing_is_refused(kind: str, beam: int) -> None:
+    with pytest.raises(ValueError, match="no cluster is looked into"):
+        spoiled("beam", put(0, beam), MADE[kind]).check()
+    spoiled("beam", put(0, 1), MADE[kind]).check()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [wider, longer, shorter, lambda array: array.astype(np.float64)],
+    ids=["wider", "longer", "shorter", "float64"],
+)
+@pytest.mark.parametrize("name", ["above.0.weights", "above.0.bias"])
+@pytest.mark.parametrize("kind", ["tree", "tree, blend"])
+def test_levels_of_a_tree_must_fit(kind: str, name: str, change: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+    with pytest.raises(ValueError, match=r"above\.0\.\w+ is not of the model"):
+        spoiled(name, change, MADE[kind]).check()
+
+
+@pytest.mark.parametrize("change", [wider, longer, shorter])
+@pytest.mark.parametrize("name", [f"texts.{name}" for name in LabelTexts._fields])
+def test_label_texts_must_fit(name: str, change: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+    with pytest.raises(ValueError, match=f"{name} is not of the model"):
+        spoiled(name, change, MADE["texts of the classifiers"]).check()
+
+
+@pytest.mark.parametrize(
+    "name", [f"labels.{name}" for name in ("texts", "text_scales", "words", "likeness", "likeness_scales", "shares")]
+)
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+def test_what_is_emptied_alone_is_refused(name: str, precision: str) -> None:
+    """Labels have texts with their scales and words with theirs, or neither."""
+    arrays = Packed.of(instance(mixed=mixed()), precision).arrays()
+    with pytest.raises(ValueError, match="is not of the model"):
+        Packed.from_arrays(arrays | {name: arrays[name][:0]}).check()
+
+
 @pytest.mark.parametrize("kind", ["no blend", "tree", "graph"])
 @pytest.mark.parametrize("name", ["far.table", "clusters.weights", "labels.bounds", "labels.weights"])
 def test_instances_without_a_blend_are_looked_at_too(kind: str, name: str) -> None:
@@ -335,3 +412,20 @@ def test_arrays_are_not_copied_on_the_way_in() -> None:
     again = Packed.from_arrays(arrays)
     assert np.shares_memory(again.labels.weights, arrays["labels.weights"])
     assert np.shares_memory(again.far.table, arrays["far.table"])
+
+
+@pytest.mark.parametrize("nodes", [0, 7, 64])
+def test_levels_of_a_tree_that_do_not_fit_are_refused(nodes: int) -> None:
+    packed = Packed.of(tree(), "float32")
+    level = packed.above[0]
+    other = Level(level.weights.new_zeros(nodes, level.weights.shape[1]), level.bias.new_zeros(nodes))
+    packed.check()
+    with pytest.raises(ValueError, match="levels of the tree do not fit"):
+        replace(packed, above=(other,)).check()
+
+
+def test_a_level_that_is_not_whole_is_missed() -> None:
+    arrays = Packed.of(tree(), "float32").arrays()
+    del arrays["above.0.bias"]
+    with pytest.raises(KeyError, match=r"above\.0\.bias"):
+        Packed.from_arrays(arrays)

@@ -17,7 +17,7 @@ from modules import QUICK, QUICK_SETTINGS, topics
 from typer.testing import CliRunner, Result
 
 import decaf
-from decaf import DataError, Dataset, Model, ModelError, Predictor, TrainingError, evaluate_model, recipe
+from decaf import ConfigError, DataError, Dataset, Model, ModelError, Predictor, TrainingError, evaluate_model, recipe
 from decaf.cli import app
 from decaf.errors import DecafError
 
@@ -112,6 +112,7 @@ def test_train_is_silent_when_quiet(data: Path, tmp_path: Path) -> None:
         (["--device", "tpu"], "choose auto, cpu or cuda"),
         (["--set", "ranker.epoch=3"], "nearest: 'epochs'"),
         (["--set", "shortlister.clusters=6"], "power of two"),
+        (["--precision", "int4"], r"model\.precision.*int8.*float32"),
     ],
 )
 def test_a_mistake_is_an_error_of_ours(data: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
@@ -124,6 +125,19 @@ def test_the_lite_recipe_is_one_option(data: Path, tmp_path: Path) -> None:
     short = ["--set", "tokens.epochs=1", "--set", "ranker.epochs=1", "--set", "shortlister.epochs=1"]
     call("train", data, "-o", tmp_path, "--device", "cpu", *SETTINGS, *short, "--recipe", "paper-lite")
     assert Model.load(tmp_path).config.model.lite
+
+
+def test_the_precision_is_one_option_and_float32_takes_more_room(data: Path, model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "whole"
+    against = ["--set", "model.precision=int8"]  # the option counts
+    call("train", data, "-o", folder, "--device", "cpu", *SETTINGS, *against, "--precision", "float32")
+    whole, small = (json.loads(call("inspect", path, "--json").stdout) for path in (folder, model))
+    assert (whole["precision"], small["precision"]) == ("float32", "int8")
+    assert whole["bytes"] > 2 * small["bytes"]
+    sizes = [(path / "instance-0.safetensors").stat().st_size for path in (folder, model)]
+    assert sizes[0] > 1.5 * sizes[1]
+    assert Model.load(folder).packed[0].labels.weights.dtype == np.float32
+    assert "precision float32" in plain(call("inspect", folder).stdout)
 
 
 def test_evaluate_prints_the_figures_as_one_json_object(data: Path, model: Path) -> None:
@@ -268,6 +282,76 @@ def test_predict_names_no_label_below_the_threshold(data: Path, contrastive: Pat
     found = labels_of(call("predict", contrastive, text, "--json", "--threshold", threshold).stdout)
     assert found == everything[:2]
     assert "no label" in call("predict", contrastive, text, "--threshold", 1).stdout
+
+
+@pytest.mark.parametrize("kind", ["model", "contrastive"])
+def test_evaluate_is_fast_or_exact_as_told(
+    data: Path, kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, scorers = request.getfixturevalue(kind), []
+
+    def noted(*given: Model, device: str, **how: float | None) -> Predictor:
+        made = Predictor(*given, device=device, **how)
+        scorers.append(type(made.scorer).__name__)
+        return made
+
+    monkeypatch.setattr("decaf.evaluation.Predictor", noted)
+    options: list[list[str]] = [["--exact"], ["--fast"], []]
+    exact, fast, left_out = (
+        json.loads(call("evaluate", folder, data, "--json", "--device", "cpu", *option).stdout) for option in options
+    )
+    assert scorers == ["ExactScorer", "FastScorer", "FastScorer"]
+    assert [fast[name] for name in FIGURES] == pytest.approx([exact[name] for name in FIGURES], abs=1)
+    assert [left_out[name] for name in FIGURES] == [fast[name] for name in FIGURES]
+    assert exact["P@1"] > 85
+
+
+def test_evaluate_is_not_fast_on_a_gpu(data: Path, model: Path) -> None:
+    with pytest.raises(ConfigError, match="--fast scores on the CPU; leave it out, or leave out --device cuda"):
+        call("evaluate", model, data, "--fast", "--device", "cuda")
+
+
+PARTS = {
+    "model": {"label text", "refinement", "shortlister"},
+    "contrastive": {"label text", "refinement", "shortlister", "text likeness", "words", "rarity"},
+}
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_predict_explains_every_label_as_json(data: Path, kind: str, request: pytest.FixtureRequest) -> None:
+    folder = request.getfixturevalue(kind)
+    text = (Dataset.load(data).test.documents.texts or [])[0]
+    lines = call("predict", folder, text, "", "--explain", "--json", "--top", 3).stdout.splitlines()
+    found, nothing = (json.loads(line) for line in lines)
+    assert nothing == {"text": "", "labels": []}
+    predictor = Predictor(Model.load(folder))
+    (matches,) = predictor.predict([text], top=3)
+    for label, reason in zip(found["labels"], predictor.explain(text, matches), strict=True):
+        assert list(label) == ["id", "text", "score", "parts", "tokens"]
+        assert (label["id"], label["score"]) == (predictor.model.labels.id(reason.label), reason.score)
+        assert label["parts"] == pytest.approx(reason.parts, abs=1e-4)
+        assert label["tokens"] == pytest.approx(reason.tokens, abs=1e-4)
+        assert set(label["parts"]) == PARTS[kind]
+        assert set(text.split()) <= set(label["tokens"])
+
+
+def test_predict_shows_parts_and_tokens_under_each_label(data: Path, contrastive: Path) -> None:
+    text = (Dataset.load(data).test.documents.texts or [])[0]
+    shown = call("predict", contrastive, text, "", "--explain", "--top", 2).stdout.splitlines()
+    kinds = [line.split()[0] for line in shown]
+    assert shown[0] == text
+    assert kinds[2:4] == kinds[5:7] == ["parts:", "tokens:"]
+    assert shown[7:] == ["(empty text)", "  no label"]
+    reason = Predictor(Model.load(contrastive)).explain(text)[0]
+    for line, values in zip(shown[2:4], (reason.parts, reason.tokens), strict=True):
+        pairs = [pair.rsplit(" ", 1) for pair in line.split(": ", 1)[1].split(", ")]
+        assert {name: float(value) for name, value in pairs} == pytest.approx(
+            {name: value for name, value in values.items() if value}, abs=0.006
+        )
+        sizes = [abs(float(value)) for _, value in pairs]
+        assert sizes == sorted(sizes, reverse=True)  # what counts most comes first
+        assert all(value[0] in "+-" for _, value in pairs)
+    assert "parts" not in call("predict", contrastive, text).stdout
 
 
 def start(data: Path, folder: Path, *settings: str, code: str) -> subprocess.Popen[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -197,7 +198,7 @@ class Packed:
             return kind(*(arrays[f"{prefix}.{name}"] for name in kind._fields))
 
         near, far = (part(Encoder, name)._replace(unit=bool(arrays[f"{name}.unit"])) for name in ("near", "far"))
-        levels = sum(name.startswith("above.") for name in arrays) // len(Level._fields)
+        levels = sum(name.startswith("above.") and name.endswith(".weights") for name in arrays)
         above = (part(Level, f"above.{number}") for number in range(levels))
         return cls(
             near,
@@ -217,6 +218,9 @@ class Packed:
         for name, (shape, kinds) in self._expected().items():
             if arrays[name].shape != shape or arrays[name].dtype not in kinds:
                 raise ValueError(f"{name} is not of the model")
+        sizes = [*(len(level.bias) for level in self.above), len(self.clusters.bias)]
+        if min(sizes) < 1 or any(below % above for above, below in pairwise(sizes)):
+            raise ValueError("levels of the tree do not fit")
         if self.beam < 1:
             raise ValueError("no cluster is looked into")
         if labels.bounds[0] != 0 or labels.bounds[-1] != len(labels.numbers) or (np.diff(labels.bounds) < 0).any():

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from decaf.networks import Classifier, RowTable
+from decaf.networks import Classifier, LabelTexts, RowTable
 
 
 def refinements() -> Tensor:
@@ -117,3 +117,45 @@ def test_classifiers_by_rows_are_those_of_a_parameter(text: bool) -> None:
     weights, bias = by_rows.weights(torch.zeros(1, 3), torch.tensor([4]))  # nobody
     assert not weights.any()
     assert not bias.any()
+
+
+def moved(classifier: Classifier) -> Classifier:
+    """Every parameter is moved, as training would."""
+    torch.manual_seed(4)
+    with torch.no_grad():
+        for parameter in classifier.parameters():
+            parameter.add_(0.4 * torch.randn_like(parameter))
+    return classifier.eval()
+
+
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 7.0])
+@pytest.mark.parametrize("refined", [True, False])
+def test_frozen_texts_are_the_part_of_the_weights_that_is_text(refined: bool, scale: float, unit: bool) -> None:
+    classifier = moved(Classifier(3, 0.5, refinements() if refined else None, unit=unit))
+    bags = torch.randn(4, 3)
+    expected = scale * classifier.weights(bags)[0]
+    if refined:
+        expected = expected - scale * classifier.beta.sigmoid() * classifier.refinement
+    texts = classifier.frozen_texts(torch.tensor(scale))
+    assert torch.allclose(texts(bags), expected, atol=1e-5)
+    assert texts.unit.tolist() == [unit]
+    assert not any(tensor.requires_grad for tensor in texts)
+
+
+def test_frozen_texts_by_hand() -> None:
+    texts = LabelTexts(
+        scale=torch.tensor([2.0, 1.0]),
+        weight=torch.tensor([[1.0, 0.0], [3.0, 1.0]]),
+        bias=torch.tensor([0.0, 1.0]),
+        factor=torch.tensor([10.0, 100.0]),
+        unit=torch.tensor([False]),
+    )
+    bags = torch.tensor([[1.0, -5.0]])
+    assert texts(bags).tolist() == [[30, -100]]  # (2 + 1, -5 + 3 + 1) times the factor
+    length = 10**0.5
+    assert texts._replace(unit=torch.tensor([True]))(bags)[0].tolist() == pytest.approx([30 / length, -100 / length])
+
+
+def test_without_text_there_are_no_frozen_texts() -> None:
+    assert Classifier(3, 0.5, refinements(), text=False).frozen_texts(torch.tensor(1.0)) is None

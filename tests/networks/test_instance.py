@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -407,6 +408,91 @@ def test_a_graph_finds_the_clusters_of_a_look_at_all_and_survives_as_arrays() ->
     assert again.shortlister.searched
     assert not Instance.of(flat.tensors()).shortlister.searched
     assert torch.equal(again.shortlister.top(*arguments, 3)[0], searched.top(*arguments, 3)[0])
+
+
+def with_tree(made: Instance) -> Instance:
+    """Eight clusters under four nodes under two."""
+    generator = torch.Generator().manual_seed(3)
+    above = tuple(
+        Level(torch.randn(nodes, DIM, generator=generator), torch.randn(nodes, generator=generator)) for nodes in (2, 4)
+    )
+    return replace(made, shortlister=replace(made.shortlister, above=above))
+
+
+def with_graph(made: Instance) -> Instance:
+    return replace(made, shortlister=replace(made.shortlister, bias=torch.zeros(8), searched=True))
+
+
+def obvious_clusters(shortlister: Shortlister, matrix: sparse.csr_array, row: int) -> dict[int, float]:
+    """What the cluster of each label scores; in a tree the path to it."""
+    vector = obvious_vectors(shortlister.encoder, matrix)[row]
+
+    def logit(level: Level, node: int) -> float:
+        return float(vector @ level.weights[node].double().numpy()) + float(level.bias[node])
+
+    leaves, scores = Level(shortlister.weights, shortlister.bias), {}
+    for cluster, members in enumerate(shortlister.members.tolist()):
+        found = logit(leaves, cluster)
+        if shortlister.above:
+            found, node = log_sigmoid(found), cluster
+            for level in reversed(shortlister.above):
+                node //= 2
+                found += log_sigmoid(logit(level, node))
+        scores |= {label: found for label in members if label >= 0}
+    return scores
+
+
+@pytest.mark.parametrize("listed", [1, 12, 30], ids=["few", "some", "more than there are"])
+@pytest.mark.parametrize("kind", [lambda made: made, with_tree, with_graph], ids=["clusters", "tree", "graph"])
+def test_clusters_of_labels_score_the_obvious_way(kind: Callable[[Instance], Instance], listed: int) -> None:
+    shortlister = kind(make(unit=True)).shortlister
+    matrix, arguments = documents()
+    labels = torch.randint(22, (9, listed), generator=torch.Generator().manual_seed(2))
+    scores = shortlister.scores(shortlister.encoder(*arguments), labels)
+    for row in range(9):
+        expected = obvious_clusters(shortlister, matrix, row)
+        assert scores[row].tolist() == pytest.approx([expected[label] for label in labels[row].tolist()], abs=1e-4)
+
+
+@pytest.mark.parametrize("words", [True, False])
+@pytest.mark.parametrize("kind", [lambda made: made, with_tree, with_graph], ids=["clusters", "tree", "graph"])
+def test_parts_of_shortlisted_labels_are_those_of_the_shortlist(
+    kind: Callable[[Instance], Instance], words: bool
+) -> None:
+    instance = kind(replace(make(labels=21, unit=True), blend=blend(labels=21, words=words)))
+    _, arguments = documents()
+    listed = instance.parts(*arguments)
+    assert bool((listed.labels < 0).any())  # some clusters have two labels, not three
+    order = torch.randperm(listed.labels.shape[1], generator=torch.Generator().manual_seed(5))
+    for chosen in (order, order[:4], order.sort().values):
+        found = instance.parts_of(*arguments, listed.labels[:, chosen])
+        assert torch.equal(found.labels, listed.labels[:, chosen])
+        there = found.labels >= 0
+        for name in Parts._fields[1:]:
+            expected = getattr(listed, name)[:, chosen]
+            assert torch.allclose(getattr(found, name)[there], expected[there], atol=1e-5), name
+
+
+def test_parts_of_labels_that_are_not_shortlisted_are_those_of_a_wider_look() -> None:
+    instance = replace(make(beam=1, unit=True), blend=blend())
+    _, arguments = documents()
+    everything = replace(instance, beam=8).parts(*arguments)
+    found = instance.parts_of(*arguments, everything.labels)
+    there = everything.labels >= 0
+    assert int((everything.labels >= 0).sum()) == 9 * 22
+    for name in Parts._fields[1:]:
+        assert torch.allclose(getattr(found, name)[there], getattr(everything, name)[there], atol=1e-5), name
+
+
+def test_parts_of_an_instance_without_a_blend_are_its_classifier_and_clusters() -> None:
+    instance = make(beam=8)
+    _, arguments = documents()
+    listed = instance.parts(*arguments)
+    found = instance.parts_of(*arguments, listed.labels)
+    there = listed.labels >= 0
+    for name in ("classifier", "cluster"):
+        assert torch.allclose(getattr(found, name)[there], getattr(listed, name)[there], atol=1e-4)
+    assert not any(getattr(found, name).any() for name in ("text", "likeness", "share", "rarity"))
 
 
 def test_what_a_graph_did_not_find_lists_no_label_twice() -> None:

@@ -68,6 +68,32 @@ def test_the_frozen_network_gives_the_scores_of_the_network(
     assert not any(tensor.requires_grad for tensor in (*encoder.tensors().values(), weights, bias))
 
 
+@pytest.mark.parametrize("refinement", ["text", "random", None])
+@pytest.mark.parametrize("temperature", [None, 20.0])
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_frozen_texts_and_refinements_are_the_frozen_classifiers(
+    refinement: str | None, temperature: float | None, by_rows: bool
+) -> None:
+    network = make(refinement=refinement, temperature=temperature, by_rows=by_rows)
+    disturb(network)
+    network.eval()
+    (encoder, weights, _), texts = network.frozen(), network.frozen_texts()
+    assert texts is not None
+    bags = torch.as_tensor(random_rows(LABELS, TOKENS, seed=3).toarray()) @ encoder.table
+    expected = texts(bags)
+    if refinement is not None:
+        own = network.labels.refinement.values[:-1] if by_rows else network.labels.refinement
+        scale = 1.0 if temperature is None else float(network.temperature.exp().detach())
+        expected = expected + scale * network.labels.beta.sigmoid() * own
+    assert torch.allclose(expected, weights, rtol=1e-4, atol=1e-5)
+    assert bool(texts.unit) is (temperature is not None)
+    assert not any(tensor.requires_grad for tensor in texts)
+
+
+def test_a_network_without_texts_freezes_none() -> None:
+    assert make(text=False, refinement="random").frozen_texts() is None
+
+
 def test_refinement_vectors_begin_as_the_texts() -> None:
     network = make(refinement="text")
     expected = torch.as_tensor(random_rows(LABELS, TOKENS, seed=3).toarray()) @ network.table

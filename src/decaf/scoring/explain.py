@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 from torch.nn.functional import embedding_bag
@@ -47,7 +48,7 @@ class Explainer:
         row = self._features.transform([text])
         if not matches or not row.nnz:
             return []
-        labels = torch.as_tensor(np.searchsorted(self._model.kept, [match.label for match in matches]))
+        labels = torch.as_tensor(self._places([match.label for match in matches]))
         instances = self._model.instances
         parts = [self._parts(instance, row, labels) for instance in instances]
         falls = torch.stack([self._falls(instance, row, labels) for instance in instances]).mean(dim=0)
@@ -62,6 +63,14 @@ class Explainer:
             for at, match in enumerate(matches)
         ]
 
+    def _places(self, labels: list[int]) -> NDArray[np.int64]:
+        """Where labels stand among those that were trained."""
+        kept = self._model.kept
+        places = np.searchsorted(kept, labels)
+        if any(at == len(kept) or kept[at] != label for at, label in zip(places, labels, strict=True)):
+            raise ValueError("a label that was not trained has no score to explain")
+        return places
+
     def _parts(self, instance: Instance, row: sparse.csr_array, labels: Tensor) -> dict[str, list[float]]:
         """What each part adds to these labels, against its mean over the shortlist."""
         documents = _rows(row)
@@ -70,9 +79,10 @@ class Explainer:
         both = instance.parts_of(*documents, torch.cat([labels, there])[None])
         values = dict(zip(both._fields, (column[0] for column in both), strict=True))
         own = self._of_text(instance, documents, values["labels"])
-        named = {"label text": own, "refinement": values["classifier"] - own}
-        if instance.ranker.texts is None:
-            named = {"refinement": values["classifier"]}
+        if own is not None:
+            named = {"label text": own, "refinement": values["classifier"] - own}
+        else:
+            named = {"refinement" if instance.ranker.texts is None else "classifier": values["classifier"]}
         named["shortlister"] = values["cluster"]
         if instance.blend is not None:
             weights = dict(zip(both._fields[2:], instance.blend.at(self._tail)[0], strict=True))
@@ -82,11 +92,11 @@ class Explainer:
         count = len(labels)
         return {name: (value[:count] - value[count:].mean()).tolist() for name, value in named.items()}
 
-    def _of_text(self, instance: Instance, documents: tuple[Tensor, Tensor, Tensor], labels: Tensor) -> Tensor:
-        """What the labels' texts add to their classifiers' scores."""
+    def _of_text(self, instance: Instance, documents: tuple[Tensor, Tensor, Tensor], labels: Tensor) -> Tensor | None:
+        """What the labels' texts add to their classifiers' scores; None where a model does not know the whole texts."""
         ranker = instance.ranker
-        if ranker.texts is None:
-            return torch.zeros(len(labels))
+        if ranker.texts is None or self._model.config.features.content:
+            return None
         items = self._model.labels
         bags = _bags(self._features, [items.text(int(self._model.kept[at])) for at in labels], ranker.encoder.table)
         return ranker.texts(bags) @ ranker.encoder(*documents)[0]

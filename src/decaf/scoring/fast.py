@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import sparse
 
 from decaf.model import Model
 from decaf.networks.graph import NOBODY
-from decaf.packed import Encoder, Floats, Ints, Packed
+from decaf.packed import Clusters, Encoder, Floats, Ints, Packed
 from decaf.predictions import Predictions
 from decaf.progress import progress
 from decaf.scoring.exact import CANDIDATES, averaged
-from decaf.scoring.kernels import Documents, answer, encode, rank, rank_apart, scan
+from decaf.scoring.kernels import Documents, answer, choose, compare, encode, rank, rank_apart, turn
 from decaf.scoring.scorer import check_tokens
 
 __all__ = ["FastScorer"]
 
 _DOCUMENTS = 256  # of one thread at a time
+_MANY = 16  # documents for which a product of matrices pays
+_ENTRIES = 1 << 22  # products held at a time by one thread
 
 
 class FastScorer:
@@ -43,6 +47,8 @@ class FastScorer:
         self._kept, self._labels = np.append(model.kept, -1), model.labels.count  # -1 is none here too
         self._tokens = model.tokens
         self._threads = threads
+        widest = max(len(packed.clusters.bias) for packed in model.packed)
+        self._documents = max(1, min(_DOCUMENTS, _ENTRIES // widest))
 
     @property
     def labels(self) -> int:
@@ -55,10 +61,10 @@ class FastScorer:
         bounds = documents.indptr.astype(np.int64)
         tokens, values = documents.indices.astype(np.int64), documents.data.astype(np.float32)
         count = documents.shape[0]
-        if count <= _DOCUMENTS:
+        if count <= self._documents:
             return Predictions(*self._top(Documents(bounds, tokens, values), top))
-        cuts = range(0, count, _DOCUMENTS)
-        parts = [Documents(bounds[start : start + _DOCUMENTS + 1], tokens, values) for start in cuts]
+        cuts = range(0, count, self._documents)
+        parts = [Documents(bounds[start : start + self._documents + 1], tokens, values) for start in cuts]
         found = []
         with progress("predicting", count) as advance, ThreadPoolExecutor(self._threads) as pool:
             for answer in pool.map(self._top, parts, [top] * len(parts)):
@@ -96,7 +102,7 @@ class _Instance:
         packed, count = self._packed, len(documents.bounds) - 1
         found = np.full((count, top), -1, dtype=np.int64)
         chances = np.full((count, top), -np.inf, dtype=np.float32)
-        if self._blend is not None and self._asked is None:
+        if self._blend is not None and self._asked is None and count < _MANY:
             search = (packed.near, packed.far, packed.clusters, self._effort, self._beam)
             answer(documents, *search, packed.labels, self._blend, self._room(), found, chances)
             return found, chances
@@ -114,9 +120,13 @@ class _Instance:
         if self._asked is not None:
             found, of_found = self._asked.nearest(torch.as_tensor(vectors), self._beam)
             return found.masked_fill(of_found <= NOBODY, -1).numpy(), of_found.numpy()
+        search = self._packed.clusters
         clusters = np.full((len(vectors), self._beam), -1, dtype=np.int64)
         scores = np.full(clusters.shape, -np.inf, dtype=np.float32)
-        scan(vectors, self._packed.clusters, self._effort, clusters, scores)
+        whole = np.empty((len(vectors), len(search.rotation)), dtype=np.int8)
+        steps = np.empty(len(vectors), dtype=np.float32)
+        turn(vectors, search, whole, steps)
+        choose(vectors, search, _compared(whole, search), steps, self._effort, clusters, scores)
         return clusters, scores
 
     def _room(self) -> Floats:
@@ -126,6 +136,23 @@ class _Instance:
             self._rooms.weighs = np.zeros(tokens, dtype=np.float32)
         room: Floats = self._rooms.weighs
         return room
+
+
+def _compared(whole: NDArray[np.int8], search: Clusters) -> NDArray[np.int32]:
+    """Products in whole numbers: the same by torch, where the processor has an instruction for them, or by a loop."""
+    if len(whole) >= _MANY and _products_in_hardware():
+        products: NDArray[np.int32] = torch._int_mm(torch.as_tensor(whole), torch.as_tensor(search.first).T).numpy()
+        return products
+    totals = np.empty((len(whole), len(search.bias)), dtype=np.int32)
+    compare(whole, search, totals)
+    return totals
+
+
+@cache
+def _products_in_hardware() -> bool:
+    """Whether torch multiplies matrices of eight bits quickly; without the instruction it is slower than a loop."""
+    told = getattr(torch.cpu, "_is_vnni_supported", None)
+    return hasattr(torch, "_int_mm") and told is not None and bool(told())
 
 
 def _encoded(documents: Documents, encoder: Encoder) -> Floats:

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from decaf.networks.words import LEAST_SHARE
 from decaf.packed import Clusters, Encoder, Floats, Ints, Labels
 
-__all__ = ["Documents", "answer", "encode", "rank", "rank_apart", "scan"]
+__all__ = ["Documents", "answer", "choose", "compare", "encode", "rank", "rank_apart", "turn"]
 
 _LEAST = np.float32(LEAST_SHARE)
 _BINS = 512  # in which scores are counted, to tell the best apart
-_FINE = np.float32(32767)  # steps of a whole number of sixteen bits
+_MANY = 4096  # scores of which a part tells enough
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -62,34 +62,49 @@ def encode(documents: Documents, encoder: Encoder, out: Floats) -> None:
 
 
 @_compiled
-def scan(
-    vectors: Floats,
-    search: Clusters,
-    effort: int,
-    clusters: Ints,  # the best [documents, beam], -1 for none
-    of_cluster: Floats,  # their scores
-) -> None:
-    """Look at all clusters along a few directions, in whole numbers, and at the best of them in full."""
-    count, narrow = len(search.bias), len(search.rotation)
-    rough, turned = np.empty(count, np.float32), np.empty(narrow, np.float32)
-    scores, places = np.empty(count, np.float32), np.empty(count, np.int64)
-    whole, totals = np.empty(narrow, np.int16), np.empty(count, np.int32)
+def turn(vectors: Floats, search: Clusters, whole: NDArray[np.int8], steps: Floats) -> None:
+    """Vectors along the few directions of the clusters, in whole numbers [documents, narrow] of so large steps."""
+    narrow = len(search.rotation)
+    turned = np.empty(narrow, np.float32)
     for document in range(len(vectors)):
         largest = np.float32(1e-30)
         for to in range(narrow):
             turned[to] = _product(search.rotation[to], vectors[document])
             largest = max(largest, abs(turned[to]))
-        step = largest / _FINE
+        steps[document] = largest / np.float32(127)
         for to in range(narrow):
-            whole[to] = np.int16(round(turned[to] / step))
-        for cluster in range(count):
+            whole[document, to] = np.int8(round(turned[to] / steps[document]))
+
+
+@_compiled
+def compare(whole: NDArray[np.int8], search: Clusters, totals: NDArray[np.int32]) -> None:
+    """The products of documents with all clusters in whole numbers -> [documents, clusters]."""
+    for document in range(len(whole)):
+        for cluster in range(len(search.first)):
             total = np.int32(0)
-            for at in range(narrow):
-                total += np.int32(search.first[cluster, at]) * np.int32(whole[at])
-            totals[cluster] = total  # kept in 32 bits, or all of the sum is done in 64
+            for at in range(whole.shape[1]):
+                total += np.int32(search.first[cluster, at]) * np.int32(whole[document, at])
+            totals[document, cluster] = total
+
+
+@_compiled
+def choose(
+    vectors: Floats,
+    search: Clusters,
+    totals: NDArray[np.int32],  # [documents, clusters]
+    steps: Floats,
+    effort: int,
+    clusters: Ints,  # the best [documents, beam], -1 for none
+    of_cluster: Floats,  # their scores
+) -> None:
+    """Look in full at the clusters that are best in whole numbers."""
+    count, beam = len(search.bias), clusters.shape[1]
+    rough, scores, places = np.empty(count, np.float32), np.empty(count, np.float32), np.empty(count, np.int64)
+    for document in range(len(vectors)):
         for cluster in range(count):
-            rough[cluster] = totals[cluster] * (step * search.first_scales[cluster]) + search.bias[cluster]
-        least = _threshold(rough, effort)
+            rough[cluster] = totals[document, cluster] * (steps[document] * search.first_scales[cluster])
+            rough[cluster] += search.bias[cluster]
+        least = _threshold(rough, effort, beam)
         kept = 0
         for cluster in range(count):
             if rough[cluster] >= least:
@@ -100,15 +115,30 @@ def scan(
 
 
 @_compiled
-def _threshold(scores: Floats, wanted: int) -> float:
+def _threshold(scores: Floats, wanted: int, needed: int) -> float:
+    """A score that about so many reach, judged by every eighth of many, and as many as are needed."""
+    if len(scores) >= _MANY:
+        least = _reached(scores[::8], wanted // 8)
+        count = 0
+        for score in scores:
+            count += score >= least
+        if count >= needed:
+            return least
+    return _reached(scores, wanted)
+
+
+@_compiled
+def _reached(scores: Floats, wanted: int) -> float:
     """A score that at least so many reach, and hardly more."""
-    low, high = float(scores.min()), float(scores.max())
+    low, high = float(scores[0]), float(scores[0])
+    for score in scores:
+        low, high = min(low, score), max(high, score)
     if wanted >= len(scores) or not high > low:
         return low
     bins = np.zeros(_BINS, np.int64)
     step = (_BINS - 1) / (high - low)
-    for at in range(len(scores)):
-        bins[int((scores[at] - low) * step)] += 1
+    for score in scores:
+        bins[int((score - low) * step)] += 1
     bin_, reached = _BINS, 0
     while reached < wanted:
         bin_ -= 1
@@ -201,7 +231,11 @@ def answer(
     encode(documents, near, of_near)
     encode(documents, far, of_far)
     clusters, of_cluster = np.full((count, beam), -1, np.int64), np.full((count, beam), -np.inf, np.float32)
-    scan(of_near, search, effort, clusters, of_cluster)
+    whole, steps = np.empty((count, len(search.rotation)), np.int8), np.empty(count, np.float32)
+    totals = np.empty((count, len(search.bias)), np.int32)
+    turn(of_near, search, whole, steps)
+    compare(whole, search, totals)
+    choose(of_near, search, totals, steps, effort, clusters, of_cluster)
     rank(documents, of_near, of_far, clusters, of_cluster, labels, blend, weighs, found, chances)
 
 
