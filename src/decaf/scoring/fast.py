@@ -30,7 +30,8 @@ _ENTRIES = 1 << 22  # products held at a time by one thread
 class FastScorer:
     """Scores as the exact one does, but looks at a part of the clusters alone.
 
-    `effort` is how many clusters are looked at in full: the more, the closer to the exact answer.
+    `effort` is how many clusters are looked at in full, 400 or one in 64 if nothing is said: the more, the closer to
+    the exact answer.
     A scorer may be called from several threads at once; they do not wait for each other.
     """
 
@@ -39,7 +40,7 @@ class FastScorer:
         model: Model,
         *,
         tail: float | None = None,
-        effort: int = 600,
+        effort: int | None = None,
         threads: int = 1,
     ) -> None:
         at = model.tail(tail)
@@ -89,10 +90,11 @@ class FastScorer:
 class _Instance:
     """One instance, and room to work in for every thread."""
 
-    def __init__(self, packed: Packed, tail: float, effort: int) -> None:
+    def __init__(self, packed: Packed, tail: float, effort: int | None) -> None:
         self._packed = packed
         self._beam = min(packed.beam, len(packed.clusters.bias))
-        self._effort = max(effort, self._beam)
+        clusters = len(packed.clusters.bias)
+        self._effort = max(max(400, clusters // 64) if effort is None else effort, self._beam)
         self._blend = None if packed.curve is None else packed.curve.at(tail)
         self._asked = packed.shortlister() if packed.above or packed.searched else None  # not scanned
         self._rooms = threading.local()
