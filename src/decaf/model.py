@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -200,12 +200,32 @@ def _read_features(folder: Path, settings: FeatureSettings) -> Features:
         raise ModelError(f"{folder}: {error}") from error
 
 
+class _Texts(Sequence[str]):
+    """A column of texts that stays in its memory-mapped file until it is asked for."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        if column.type != pa.large_string() or column.null_count:
+            raise ValueError("a column of labels holds no texts")
+        self._column = column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[str]: ...
+    def __getitem__(self, row: int | slice) -> str | list[str]:
+        if isinstance(row, slice):
+            return [self[at] for at in range(*row.indices(len(self)))]
+        text: str = self._column[row].as_py()
+        return text
+
+
 def _read_labels(folder: Path) -> tuple[Items, NDArray[np.int64]]:
-    with pa.memory_map(str(folder / "labels.arrow")) as source:
-        table = pa.ipc.open_file(source).read_all()
-        ids, texts = table["id"].to_pylist(), table["text"].to_pylist()
-        kept = np.flatnonzero(table["trained"].to_numpy())
-    return Items(len(ids), ids, texts), kept
+    table = pa.ipc.open_file(pa.memory_map(str(folder / "labels.arrow"))).read_all()
+    table.validate(full=True)  # texts are read later, when nobody looks for damage
+    return Items(len(table), _Texts(table["id"]), _Texts(table["text"])), np.flatnonzero(table["trained"].to_numpy())
 
 
 def _read_packed(path: Path) -> Packed:

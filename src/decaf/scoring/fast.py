@@ -30,7 +30,7 @@ _ENTRIES = 1 << 22  # products held at a time by one thread
 class FastScorer:
     """Scores as the exact one does, but looks at a part of the clusters alone.
 
-    `effort` is how many clusters are looked at in full, 400 or one in 64 if nothing is said: the more, the closer to
+    `effort` is how many clusters are looked at in full, 400 or one in 128 if nothing is said: the more, the closer to
     the exact answer.
     A scorer may be called from several threads at once; they do not wait for each other.
     """
@@ -94,7 +94,7 @@ class _Instance:
         self._packed = packed
         self._beam = min(packed.beam, len(packed.clusters.bias))
         clusters = len(packed.clusters.bias)
-        self._effort = max(max(400, clusters // 64) if effort is None else effort, self._beam)
+        self._effort = max(max(400, clusters // 128) if effort is None else effort, self._beam)
         self._blend = None if packed.curve is None else packed.curve.at(tail)
         self._asked = packed.shortlister() if packed.above or packed.searched else None  # not scanned
         self._rooms = threading.local()
