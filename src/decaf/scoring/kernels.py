@@ -104,27 +104,36 @@ def choose(
         for cluster in range(count):
             rough[cluster] = totals[document, cluster] * (steps[document] * search.first_scales[cluster])
             rough[cluster] += search.bias[cluster]
-        least = _threshold(rough, effort, beam)
-        kept = 0
-        for cluster in range(count):
-            if rough[cluster] >= least:
-                score = _product(search.weights[cluster], vectors[document]) * search.scales[cluster]
-                scores[kept], places[kept] = score + search.bias[cluster], cluster
-                kept += 1
+        kept = _promising(rough, effort, beam, places)
+        for at in range(kept):
+            cluster = places[at]
+            score = _product(search.weights[cluster], vectors[document]) * search.scales[cluster]
+            scores[at] = score + search.bias[cluster]
         _best(scores[:kept], places, clusters[document], of_cluster[document])
 
 
 @_compiled
-def _threshold(scores: Floats, wanted: int, needed: int) -> float:
-    """A score that about so many reach, judged by every eighth of many, and as many as are needed."""
+def _promising(scores: Floats, wanted: int, needed: int, places: Ints) -> int:
+    """The places of about so many best scores, and at least of those needed; how many there are.
+
+    Of many scores every eighth says where the best begin.
+    """
     if len(scores) >= _MANY:
-        least = _reached(scores[::8], wanted // 8)
-        count = 0
-        for score in scores:
-            count += score >= least
-        if count >= needed:
-            return least
-    return _reached(scores, wanted)
+        kept = _above(scores, _reached(scores[::8], wanted // 8), places)
+        if kept >= needed:
+            return kept
+    return _above(scores, _reached(scores, wanted), places)
+
+
+@_compiled
+def _above(scores: Floats, least: float, places: Ints) -> int:
+    """The places of the scores that are not less; how many there are."""
+    kept = 0
+    for at in range(len(scores)):
+        if scores[at] >= least:
+            places[kept] = at
+            kept += 1
+    return kept
 
 
 @_compiled
