@@ -6,22 +6,37 @@ Rows of weights come as float32, or as int8, with one scale a row. Nothing here 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from decaf import packed
 from decaf.networks.words import LEAST_SHARE
 from decaf.packed import Clusters, Encoder, Floats, Ints, Labels
 
-__all__ = ["Documents", "answer", "choose", "compare", "encode", "rank", "rank_apart", "turn"]
+__all__ = ["Documents", "answer", "choose", "compare", "drop_stale", "encode", "rank", "rank_apart", "turn"]
 
 _LEAST = np.float32(LEAST_SHARE)
 _BINS = 512  # in which scores are counted, to tell the best apart
 _MANY = 4096  # scores of which a part tells enough
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def drop_stale(folder: Path, sources: Sequence[str]) -> None:
+    """Forget what was compiled before the sources changed: it may name types that are gone, and numba trips over it."""
+    with suppress(OSError):
+        newest = max(Path(source).stat().st_mtime for source in sources)
+        for compiled in folder.glob("kernels.*.nbi"):
+            if compiled.stat().st_mtime < newest:
+                compiled.unlink(missing_ok=True)
+
+
+drop_stale(Path(__file__).parent / "__pycache__", [__file__, packed.__file__])
 
 
 def _compiled(function: _Function) -> _Function:
