@@ -19,7 +19,9 @@ from decaf.errors import ConfigError, DataError, DecafError
 if TYPE_CHECKING:
     from decaf.batch import BatchSettings
     from decaf.config import Config
-    from decaf.datasets import Dataset, Statistics
+    from decaf.datasets import Dataset, Items, Statistics
+    from decaf.predictions import Predictions
+    from decaf.scoring.explain import Explanation
 
 __all__ = ["app", "main"]
 
@@ -229,15 +231,10 @@ def predict(
         pairs = zip(wanted, predictions, strict=True)
         reasons = [predictor.explain(text, matches) for text, matches in pairs] if explain else None
     labels = predictor.model.labels
-    if not as_json:
+    if as_json:
+        _print_predictions(wanted, predictions, labels, reasons)
+    else:
         console.show_predictions(wanted, predictions, labels, reasons=reasons)
-        return
-    for at, (text, matches) in enumerate(zip(wanted, predictions, strict=True)):
-        found: list[dict[str, Any]]
-        found = [{"id": labels.id(label), "text": labels.text(label), "score": score} for label, score in matches]
-        if reasons is not None:
-            found = [one | {"parts": of.parts, "tokens": of.tokens} for one, of in zip(found, reasons[at], strict=True)]
-        print(json.dumps({"text": text, "labels": found}, ensure_ascii=False))
 
 
 @app.command()
@@ -365,6 +362,18 @@ def settings(recipe: Recipe = "contrastive", assignments: Assignments = None, as
         print(json.dumps(config.to_json(), indent=1))
     else:
         console.show_settings(config)
+
+
+def _print_predictions(
+    texts: list[str], predictions: Predictions, labels: Items, reasons: list[list[Explanation]] | None
+) -> None:
+    """One JSON object a text."""
+    for at, (text, matches) in enumerate(zip(texts, predictions, strict=True)):
+        found: list[dict[str, Any]]
+        found = [{"id": labels.id(label), "text": labels.text(label), "score": score} for label, score in matches]
+        if reasons is not None:
+            found = [one | {"parts": of.parts, "tokens": of.tokens} for one, of in zip(found, reasons[at], strict=True)]
+        print(json.dumps({"text": text, "labels": found}, ensure_ascii=False))
 
 
 def _predict_file(model: Path, source: Path, output: Path, settings: BatchSettings, threads: int | None) -> None:
