@@ -119,7 +119,7 @@ def train(
     seed: Annotated[int, typer.Option(min=0, help="Seed of training; split.seed is that of splits.")] = 0,
     precision: Annotated[
         str | None,
-        typer.Option(metavar="int8|float32", help="How weights are kept; int8 takes a quarter of the room."),
+        typer.Option(metavar="int8|float32", help="How weights are kept; int8 takes under a third of the room."),
     ] = None,
     assignments: Assignments = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show warnings alone.")] = False,
@@ -160,11 +160,11 @@ def evaluate(
     from decaf.evaluation import evaluate_model
     from decaf.model import Model
 
+    fast = _checked(fast, device)
     with console.session():
         loaded = Model.load(model)
-        dataset = _load(data, loaded.config)
-        given = (_checked(fast, device), _use_threads(threads))
-        figures = evaluate_model(loaded, dataset, device=device, tail=tail, fast=given[0], threads=given[1])
+        dataset, count = _load(data, loaded.config), _use_threads(threads)
+        figures = evaluate_model(loaded, dataset, device=device, tail=tail, fast=fast, threads=count)
     if as_json:
         print(json.dumps(figures))
     else:

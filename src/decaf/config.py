@@ -104,7 +104,7 @@ class ModelSettings(_Stage):
     text: bool = _setting(True, "classifiers use the label text (z1)")
     refinement: bool = _setting(True, "classifiers use a refinement vector of their own (z2)")
     precision: str = _setting(
-        "int8", "weights are kept in: int8, a quarter of the size; float32", choices=("int8", "float32")
+        "int8", "weights are kept in: int8, under a third of the size; float32", choices=("int8", "float32")
     )
     lite: bool = _setting(False, "token embeddings stay as module I left them, shared by all instances")
 

@@ -6,7 +6,7 @@ All arrays are plain numpy. Those of a model folder are views of a memory-mapped
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
@@ -110,7 +110,7 @@ class Packed:
     beam: int
     texts: LabelTexts | None = None  # see `networks.instance.Ranker`
     searched: bool = False  # clusters are found by a graph of neighbours
-    above: tuple[Level, ...] = field(default=())  # levels of the tree above the clusters
+    above: tuple[Level, ...] = ()  # levels of the tree above the clusters
 
     @classmethod
     def of(cls, instance: Instance, precision: str) -> Self:
@@ -173,8 +173,8 @@ class Packed:
                 of_words = (rows(labels.likeness, labels.likeness_scales), rows(labels.shares, labels.share_scales))
                 words = Words(_tensor(labels.words[order]), *of_words)
             texts = rows(labels.texts, labels.text_scales) if len(labels.texts) else None
-            tails, weights, chances = (_tensor(array) for array in self.curve)
-            blend = Blend(tails, weights, chances, _tensor(labels.rarity[order]), texts, words)
+            tails, of_parts, chances = (_tensor(array) for array in self.curve)
+            blend = Blend(tails, of_parts, chances, _tensor(labels.rarity[order]), texts, words)
         return Instance(self.shortlister(), ranker, self.beam, blend)
 
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -91,9 +91,8 @@ class _Instance:
     """One instance, and room to work in for every thread."""
 
     def __init__(self, packed: Packed, tail: float, effort: int | None) -> None:
-        self._packed = packed
-        self._beam = min(packed.beam, len(packed.clusters.bias))
         clusters = len(packed.clusters.bias)
+        self._packed, self._beam = packed, min(packed.beam, clusters)
         self._effort = max(max(400, clusters // 128) if effort is None else effort, self._beam)
         self._blend = None if packed.curve is None else packed.curve.at(tail)
         self._asked = packed.shortlister() if packed.above or packed.searched else None  # not scanned
