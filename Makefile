@@ -6,13 +6,22 @@ READY := $(VENV)/.ready
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check browser format bench clean
 
 demo: $(READY)
 	@$(BIN)/decaf demo $(DEMO_ARGS)
 
-test: check
+test: check browser
 	@$(BIN)/pytest -n auto
+
+# The page is tried in a real browser. Where Chromium cannot be had, those tests say so and are left out.
+browser: $(READY)
+	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 || { \
+	  run=""; [ "$$(id -u)" = 0 ] || run="sudo -n"; \
+	  command -v apt-get >/dev/null && echo "installing Chromium for the tests of the page" && \
+	  $$run apt-get update -qq >/dev/null 2>&1 && \
+	  DEBIAN_FRONTEND=noninteractive $$run apt-get install -qq -y --no-install-recommends chromium >/dev/null 2>&1; } || \
+	  echo "Chromium is not here and cannot be installed (apt-get as root is needed): the page is not tested; install it to do so"
 
 check: $(READY)
 	@$(BIN)/ruff check .

@@ -45,6 +45,7 @@ SETTINGS: dict[str, list[str]] = {
     "no refinement vectors": ["model.refinement=false"],
     "no label text in classifiers": ["model.text=false"],
     "blend: no words": ["blend.words=false"],
+    "blend: no linear classifiers": ["blend.linear=false"],
     "tail 0": ["blend.tail=0"],
     "tail 1": ["blend.tail=1"],
     "D = 512": ["model.dim=512"],

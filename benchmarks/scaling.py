@@ -35,6 +35,7 @@ DIM, TOKENS, WORDS, TOP = 512, 1 << 17, 32, 5
 PART = 1 << 16  # rows made at a time
 EXACT = 200  # queries that are also answered exactly
 TEMPERATURE = 20.0
+CURVE = ([0.0], [[0.5, 0.4, 8.0, 0.5, 0.5, 0.5]], [[1, -1, 0]])  # tails, weights of the parts, chances
 Ints = NDArray[np.int64]
 
 
@@ -80,13 +81,20 @@ def made(count: int, seed: int = 0) -> tuple[Model, sparse.csr_array]:
         count, WORDS, (rng.random((len(part), WORDS), np.float32) / np.float32(50) for part in _parts(cluster))
     )
     floats = rng.standard_normal(count).astype(np.float32)
-    labels = Labels(bounds, np.arange(count), *weights, 0.1 * floats, np.abs(floats), *texts, words, *likeness, *shares)
+    cues = np.concatenate([tokens.of(part, WORDS, rng) for part in _parts(cluster)]).astype(np.int32)
+    of_cues = _rows(count, WORDS, (rng.standard_normal((len(part), WORDS), np.float32) for part in _parts(cluster)))
+    bias, rarity = 0.1 * floats, np.abs(floats)
+    labels = Labels(
+        bounds, np.arange(count), *weights, bias, rarity, *texts, words, *likeness, *shares, cues, *of_cues, -rarity
+    )
     packed = Packed(
         near,
         far,
         _clusters(centres * np.float32(TEMPERATURE)),
         labels,
-        Curve(*(np.array(values, dtype=np.float32) for values in ([0.0], [[0.5, 0.4, 8.0, 0.5, 0.5]], [[1, -1, 0]]))),
+        Curve(
+            *(np.array(values, dtype=np.float32) for values in ([0.0], [[0.5, 0.4, 8.0, 0.5, 0.5, 0.5]], [[1, -1, 0]]))
+        ),
         beam=100,
     )
     packed.check()

@@ -257,7 +257,10 @@ def test_equal_settings_are_one_key() -> None:
     [
         ("contrastive", ["blend.tail=0.9", "tokens.refresh=0", "ranker.hard=5"], []),
         ("contrastive", ["ranker.forced=true"], ["ranker.forced"]),
+        ("contrastive", ["blend.words=false"], []),
+        ("contrastive", ["blend.linear=false"], []),
         ("contrastive", ["model.loss=logistic", "blend.words=false"], ["blend.words"]),
+        ("contrastive", ["model.loss=logistic", "blend.linear=false"], ["blend.linear"]),
         ("contrastive", ["tokens.kind=clusters", "tokens.related=false"], ["tokens.related"]),
         ("paper", [], []),
         ("paper", ["ranker.forced=true", "model.lite=true"], []),

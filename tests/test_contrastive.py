@@ -28,9 +28,10 @@ from decaf import (
 )
 from decaf.config import RECIPES, recipe
 from decaf.modules import loop
+from decaf.modules.linear import Linear, learn_linear
 from decaf.modules.problem import Problem
 from decaf.modules.words import label_words
-from decaf.networks import Rows
+from decaf.networks import Instance, Rows
 from decaf.scoring.exact import ExactScorer
 from decaf.training import _why_none_held, _with_sizes
 
@@ -116,7 +117,7 @@ def test_it_is_the_default_recipe() -> None:
     default = recipe()
     assert default.features.pairs
     assert (default.tokens.kind, default.model.loss, default.ensemble.instances) == ("texts", "softmax", 1)
-    assert (default.blend.words, default.blend.tail) == (True, 0.3)
+    assert (default.blend.words, default.blend.linear, default.blend.tail) == (True, True, 0.3)
     assert default.model.precision == "int8"
     assert default.with_settings(["features.pairs=false"]) == Config()
 
@@ -198,6 +199,7 @@ def test_a_sample_of_negatives_teaches_as_well_as_all(dataset: Dataset, model: M
         ["tokens.kind=clusters"],
         ["tokens.kind=fixed"],
         ["blend.words=false"],
+        ["blend.linear=false"],
         ["model.precision=float32"],
         ["features.pairs=false"],
         ["features.words=true"],
@@ -309,7 +311,7 @@ def test_what_was_chosen_is_noted(dataset: Dataset, tmp_path: Path) -> None:
     assert (blend["module"], blend["tail"]) == ("blend", 0.3)
     assert 0 <= blend["calibration_error"] < 0.2
     (instance,) = Model.load(tmp_path).instances
-    parts = ("text", "cluster", "likeness", "share", "rarity")
+    parts = ("text", "cluster", "likeness", "share", "linear", "rarity")
     assert [blend[part] for part in parts] == pytest.approx(instance.blend.at(0.3)[0], abs=1e-4)
     assert 0 < blend["PSP@1"] <= 100
     assert 0 < blend["P@1"] <= 100
@@ -326,15 +328,28 @@ def problem_of(dataset: Dataset, model: Model) -> Problem:
     return Problem.of(*given, hold=0.25)
 
 
+def linear_of(problem: Problem, instance: Instance) -> Linear:
+    """The linear classifiers of this instance's clusters."""
+    rows, members = Rows.of(problem.documents, CPU), instance.shortlister.members.tolist()
+    cluster = [next(at for at, row in enumerate(members) if label in row) for label in range(len(problem.kept))]
+    shortlists, _ = instance.shortlister.top(rows.columns, rows.starts, rows.values, instance.beam)
+    return learn_linear(problem, np.array(cluster), shortlists.numpy())
+
+
 def test_a_model_has_the_words_of_its_labels_unless_it_is_to_have_none(dataset: Dataset, unrounded: Model) -> None:
-    expected = label_words(problem_of(dataset, unrounded), CPU)  # of what is trained on alone
+    problem = problem_of(dataset, unrounded)  # of what is trained on alone
     (instance,) = unrounded.instances
+    expected = label_words(problem, linear_of(problem, instance), CPU)
     assert all(torch.equal(found, wanted) for found, wanted in zip(instance.blend.words, expected, strict=True))
     assert min(instance.blend.at(0.0)[0]) > 0
+    assert bool(instance.blend.words.cue_weights.any(dim=1).all())  # every label has a classifier
     (without,) = train(dataset, "model.precision=float32", "blend.words=false").instances
     assert without.blend.words is None
     assert not any("words" in name for name in without.tensors())
     assert torch.equal(without.ranker.weights, instance.ranker.weights)
+    (words_alone,) = train(dataset, "model.precision=float32", "blend.linear=false").instances
+    expected = label_words(problem, None, CPU)
+    assert all(torch.equal(one, other) for one, other in zip(words_alone.blend.words, expected, strict=True))
     assert train(dataset, "split.validation=0").instances[0].blend.words is not None
     assert train(dataset, "model.loss=logistic").instances[0].blend is None
 

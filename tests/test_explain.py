@@ -18,6 +18,8 @@ from decaf.networks import Instance, Parts, Rows
 from decaf.packed import Packed
 from decaf.predictions import Match
 from decaf.scoring.explain import Explainer, Explanation
+from decaf.scoring.fast import FastScorer
+from decaf.scoring.scorer import Changes
 
 SETTINGS = [*QUICK_SETTINGS, "model.precision=float32", "shortlister.clusters=8", "shortlister.beam=3"]
 SETTINGS += ["features.words=true", "features.vocabulary=60"]
@@ -118,8 +120,8 @@ def obvious_parts(model: Model, instance: Instance, row: NDArray[np.float32], la
         own = 0.0 if instance.ranker.texts is None else text_score(model, instance, row, of)
         if instance.blend is None:
             return [own, parts["classifier"] - own, parts["cluster"]]
-        text, cluster, likeness, share, rarity = instance.blend.at(tail)[0]
-        words = likeness * parts["likeness"] + share * parts["share"]
+        text, cluster, likeness, share, linear, rarity = instance.blend.at(tail)[0]
+        words = likeness * parts["likeness"] + share * parts["share"] + linear * parts["linear"]
         return [
             own,
             parts["classifier"] - own,
@@ -274,30 +276,36 @@ def test_given_labels_are_explained_in_their_order(models: dict[str, Model], tex
     assert predictor.explain(texts[0], []) == []
 
 
+def explainer(model: Model) -> Explainer:
+    return Explainer(model, FastScorer(model), Changes.none(model), model.labels.text)
+
+
 @pytest.mark.parametrize("text", ["", "?!", "漢"])
 def test_a_text_without_a_known_token_has_no_explanation(model: Model, text: str) -> None:
     assert Predictor(model).explain(text) == []
-    assert Explainer(model).explain(text, [Match(int(model.kept[0]), 0.5)]) == []
+    assert explainer(model).explain(text, [Match(int(model.kept[0]), 0.5)]) == []
 
 
 def test_a_model_of_ready_features_cannot_explain_itself(models: dict[str, Model]) -> None:
     knows_no_words = replace(models["paper"], features=None)
     with pytest.raises(ModelError, match="knows no words; it cannot explain itself"):
-        Explainer(knows_no_words)
+        explainer(knows_no_words)
     with pytest.raises(ModelError, match="knows no words"):
         Predictor(knows_no_words).explain("topic ac", [Match(1, 0.5)])
 
 
 def test_a_model_without_a_blend_has_no_tail(models: dict[str, Model]) -> None:
     with pytest.raises(ModelError, match="leave the tail out"):
-        Explainer(models["paper"], tail=0.5)
+        explainer(models["paper"]).explain("topic ac", [Match(1, 0.5)], tail=0.5)
+    with pytest.raises(ModelError, match="leave the tail out"):
+        Predictor(models["paper"]).explain("topic ac", tail=0.5)
 
 
 @pytest.mark.parametrize("label", [0, 5, 24, 99])
 def test_labels_that_were_not_trained_have_nothing_to_explain(models: dict[str, Model], label: int) -> None:
     assert label not in models["paper"].kept
     with pytest.raises(ValueError, match="was not trained"):
-        Explainer(models["paper"]).explain("topic ac", [Match(label, 0.5)])
+        explainer(models["paper"]).explain("topic ac", [Match(label, 0.5)])
 
 
 def test_classifiers_of_longer_texts_than_the_model_knows_are_not_split(models: dict[str, Model]) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -142,13 +140,3 @@ def test_about_as_many_clusters_as_wanted_are_looked_at_and_never_fewer_than_nee
     peaked = np.zeros(count, dtype=np.float32)
     peaked[1::8] = 1  # what every eighth does not show
     assert kernels._promising(peaked, 40, 60, places) >= 60
-
-
-def test_what_was_compiled_before_the_sources_changed_is_forgotten(tmp_path: Path) -> None:
-    times = {"kernels.rank-1.nbi": 100, "kernels.scan-2.nbi": 300, "other.rank-1.nbi": 100, "kernels.py": 200}
-    for name, at in times.items():
-        (tmp_path / name).write_text("")
-        os.utime(tmp_path / name, (at, at))
-    kernels.drop_stale(tmp_path, [str(tmp_path / "kernels.py"), str(tmp_path / "kernels.py")])
-    assert {path.name for path in tmp_path.iterdir()} == set(times) - {"kernels.rank-1.nbi"}
-    kernels.drop_stale(tmp_path / "none", [str(tmp_path / "missing.py")])  # nothing to forget

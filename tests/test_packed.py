@@ -93,12 +93,13 @@ def rounded(made: Instance, packed: Packed) -> list[tuple[torch.Tensor, torch.Te
     before, after = (
         [
             *(one.shortlister.encoder.table, one.ranker.encoder.table, one.shortlister.weights, one.ranker.weights),
-            *(one.blend.texts, one.blend.words.weights, one.blend.words.shares),
+            *(one.blend.texts, one.blend.words.weights, one.blend.words.shares, one.blend.words.cue_weights),
         ]
         for one in (made, again)
     )
-    of_labels = (labels.weight_scales, labels.text_scales, labels.likeness_scales, labels.share_scales)
-    scales = [packed.near.scales, packed.far.scales, packed.clusters.scales, *(each[order] for each in of_labels)]
+    of_words = (labels.likeness_scales, labels.share_scales, labels.cue_scales)
+    of_labels = [each[order] for each in (labels.weight_scales, labels.text_scales, *of_words)]
+    scales = [packed.near.scales, packed.far.scales, packed.clusters.scales, *of_labels]
     return list(zip(before, after, scales, strict=True))
 
 
@@ -114,12 +115,12 @@ def test_eight_bits_are_within_half_a_scale_and_the_rest_is_as_it_was() -> None:
     names = {name for name, array in packed.arrays().items() if array.dtype == np.int8}
     assert names == {
         *("near.table", "far.table", "clusters.first", "clusters.weights", "labels.weights", "labels.texts"),
-        *("labels.likeness", "labels.shares"),
+        *("labels.likeness", "labels.shares", "labels.cue_weights"),
     }
     again = packed.instance().tensors()
     tables = {
         *("shortlister.encoder.table", "ranker.encoder.table", "shortlister.weights", "ranker.weights"),
-        *("blend.texts", "blend.words.weights", "blend.words.shares"),
+        *("blend.texts", "blend.words.weights", "blend.words.shares", "blend.words.cue_weights"),
     }
     assert all(torch.equal(tensor, again[name]) == (name not in tables) for name, tensor in made.tensors().items())
 
@@ -142,13 +143,15 @@ def test_rows_of_any_size_are_rounded_to_the_nearest(rows: list[list[float]]) ->
 
 def test_rows_of_zeros_survive() -> None:
     made = instance(mixed=mixed())
-    for before in (made.ranker.weights, made.shortlister.encoder.table, made.blend.texts):
+    of_labels = (made.ranker.weights, made.blend.texts, made.blend.words.cue_weights)
+    for before in (made.shortlister.encoder.table, *of_labels):
         before[[0, 5]] = 0
     packed = Packed.of(made, "int8")
     assert all(np.isfinite(array).all() for array in packed.arrays().values())
     for before, after, _ in rounded(made, packed):
         assert torch.equal((before == 0).all(dim=1), (after == 0).all(dim=1))
     assert not packed.instance().ranker.weights[[0, 5]].any()
+    assert not packed.instance().blend.words.cue_weights[[0, 5]].any()
 
 
 def test_labels_are_in_the_order_of_their_clusters_with_all_that_is_theirs() -> None:
@@ -165,6 +168,9 @@ def test_labels_are_in_the_order_of_their_clusters_with_all_that_is_theirs() -> 
                 assert labels.words[at].tolist() == made.blend.words.tokens[label].tolist()
                 assert np.array_equal(labels.likeness[at], made.blend.words.weights[label])
                 assert np.array_equal(labels.shares[at], made.blend.words.shares[label])
+                assert labels.cues[at].tolist() == made.blend.words.cues[label].tolist()
+                assert np.array_equal(labels.cue_weights[at], made.blend.words.cue_weights[label])
+                assert labels.cue_bias[at] == made.blend.words.cue_bias[label]
                 assert (labels.bias[at], labels.rarity[at]) == (made.ranker.bias[label], made.blend.rarity[label])
                 at += 1
     assert labels.bounds[-1] == at == SMALL.labels
@@ -289,7 +295,7 @@ def test_bounds_that_do_not_end_where_they_should_are_refused(change: Callable[[
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("labels.numbers", SMALL.labels), ("labels.words", SMALL.tokens)],
+    [("labels.numbers", SMALL.labels), ("labels.words", SMALL.tokens), ("labels.cues", SMALL.tokens)],
 )
 @pytest.mark.parametrize("at", [0, 7, -1])
 def test_what_is_named_but_not_there_is_refused(name: str, most: int, at: int) -> None:
@@ -308,12 +314,13 @@ FLOATS = [
     *(f"{which}.{name}" for which in ("near", "far") for name in ("scales", "gate", "matrix", "bias")),
     *(f"clusters.{name}" for name in ("rotation", "first_scales", "scales", "bias")),
     *(f"labels.{name}" for name in ("weight_scales", "bias", "rarity")),
-    *(f"labels.{name}" for name in ("text_scales", "likeness_scales", "share_scales")),
+    *(f"labels.{name}" for name in ("text_scales", "likeness_scales", "share_scales", "cue_scales", "cue_bias")),
     *(f"curve.{name}" for name in Curve._fields),
     *(f"texts.{name}" for name in ("scale", "weight", "bias", "factor")),
 ]
 ROWS = ["near.table", "far.table", "clusters.weights"]
-ROWS += [f"labels.{name}" for name in ("weights", "texts", "likeness", "shares")]
+ROWS += [f"labels.{name}" for name in ("weights", "texts", "likeness", "shares", "cue_weights")]
+TOKENS = ["labels.words", "labels.cues"]
 
 
 @pytest.mark.parametrize(
@@ -324,7 +331,7 @@ ROWS += [f"labels.{name}" for name in ("weights", "texts", "likeness", "shares")
         *((name, kind) for name in ROWS for kind in (np.int16, np.uint8)),
         *(("clusters.first", kind) for kind in (np.float32, np.int16, np.uint8)),
         *((f"labels.{name}", kind) for name in ("bounds", "numbers") for kind in (np.int32, np.uint64, np.float64)),
-        *(("labels.words", kind) for kind in (np.int64, np.uint32, np.float32)),
+        *((name, kind) for name in TOKENS for kind in (np.int64, np.uint32, np.float32)),
         ("texts.unit", np.int8),
     ],
     ids=lambda value: value if isinstance(value, str) else np.dtype(value).name,
@@ -336,7 +343,7 @@ def test_arrays_of_other_types_are_refused(name: str, kind: type) -> None:
         spoiled(name, lambda array: array.astype(kind), made).check()
 
 
-@pytest.mark.parametrize("name", [*FLOATS, *ROWS, "clusters.first", "labels.bounds", "labels.numbers", "labels.words"])
+@pytest.mark.parametrize("name", [*FLOATS, *ROWS, *TOKENS, "clusters.first", "labels.bounds", "labels.numbers"])
 @pytest.mark.parametrize("change", [lambda array: array[None], lambda array: array[..., None]], ids=["above", "below"])
 def test_arrays_of_other_dimensions_are_refused(name: str, change: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
     with pytest.raises(ValueError, match=r"is not of the model|to unpack"):
@@ -371,11 +378,11 @@ def test_label_texts_must_fit(name: str, change: Callable[[NDArray[Any]], NDArra
 
 
 @pytest.mark.parametrize(
-    "name", [f"labels.{name}" for name in ("texts", "text_scales", "words", "likeness", "likeness_scales", "shares")]
+    "name", [f"labels.{name}" for name in Labels._fields if name not in ("bounds", "numbers", "weights")]
 )
 @pytest.mark.parametrize("precision", ["int8", "float32"])
 def test_what_is_emptied_alone_is_refused(name: str, precision: str) -> None:
-    """Labels have texts with their scales and words with theirs, or neither."""
+    """Labels have texts with their scales, and words and cues with theirs, or neither."""
     arrays = Packed.of(instance(mixed=mixed()), precision).arrays()
     with pytest.raises(ValueError, match="is not of the model"):
         Packed.from_arrays(arrays | {name: arrays[name][:0]}).check()
@@ -389,7 +396,7 @@ def test_instances_without_a_blend_are_looked_at_too(kind: str, name: str) -> No
 
 
 @pytest.mark.parametrize(
-    "name", ["near.unit", "labels.words", "clusters.rotation", "curve.weights", "beam", "searched"]
+    "name", ["near.unit", "labels.words", "labels.cues", "clusters.rotation", "curve.weights", "beam", "searched"]
 )
 def test_a_missing_array_makes_no_instance(name: str) -> None:
     arrays = Packed.of(instance(mixed=mixed()), "int8").arrays()

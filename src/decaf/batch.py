@@ -29,6 +29,7 @@ from decaf.errors import DataError
 from decaf.model import Model, read_header
 from decaf.predictor import Predictor
 from decaf.progress import Advance, progress, showing
+from decaf.store import Change, kept_changes
 
 __all__ = ["INPUTS", "OUTPUTS", "BatchSettings", "predict_file"]
 
@@ -91,12 +92,18 @@ def predict_file(
     settings = settings or BatchSettings()
     kind = _check_output(output)
     folder = output.with_name(f"{output.name}.parts")
-    state = _state(model, source, settings)
+    changes = kept_changes(model)
+    state = _state(model, source, settings, changes)
     finished = _finished_parts(folder, kind, state, again=source != _STANDARD_INPUT)
     count = 0
     with closing(_open_documents(source, settings.text)) as documents:
         predictor = Predictor(
-            Model.load(model), device=settings.device, tail=settings.tail, fast=settings.fast, threads=threads
+            Model.load(model),
+            device=settings.device,
+            tail=settings.tail,
+            fast=settings.fast,
+            threads=threads,
+            changes=changes,
         )
         if not (folder / "state.json").is_file():
             with new_folder(folder) as aside:
@@ -128,7 +135,7 @@ def _kind(path: Path, known: Sequence[str]) -> str:
     return suffix
 
 
-def _state(model: Path, source: Path, settings: BatchSettings) -> dict[str, Any]:
+def _state(model: Path, source: Path, settings: BatchSettings, changes: Sequence[Change]) -> dict[str, Any]:
     """Everything that decides what the parts hold."""
     read_header(model)
     state: dict[str, Any] = {"decaf": __version__, "chunk": _CHUNK, "input": str(source)}
@@ -139,6 +146,8 @@ def _state(model: Path, source: Path, settings: BatchSettings) -> dict[str, Any]
         facts = source.stat()
         state |= {"input": str(source.resolve()), "input size": facts.st_size, "input time": facts.st_mtime_ns}
     digest = hashlib.sha256((model / "model.json").read_bytes()).hexdigest()
+    if changes:
+        state["live labels"] = hashlib.sha256(json.dumps(changes).encode()).hexdigest()
     return state | {"model": digest} | asdict(settings)
 
 
@@ -257,7 +266,7 @@ def _documents(path: Path, records: Iterable[_Record], columns: _Columns) -> Gen
 def _rows(predictor: Predictor, chunk: Sequence[_Document], settings: BatchSettings) -> Iterator[_Row]:
     with showing(_silent):  # the file's own progress is shown
         predictions = predictor.predict([text for _, text in chunk], top=settings.top, threshold=settings.threshold)
-    labels = predictor.model.labels
+    labels = predictor.labels
     for (name, text), matches in zip(chunk, predictions, strict=True):
         found = [match.label for match in matches]
         scores = [match.score for match in matches]

@@ -19,7 +19,8 @@ from decaf.errors import ConfigError, DataError, DecafError
 if TYPE_CHECKING:
     from decaf.batch import BatchSettings
     from decaf.config import Config
-    from decaf.datasets import Dataset, Items, Statistics
+    from decaf.datasets import Dataset, Statistics
+    from decaf.live import LabelView
     from decaf.predictions import Predictions
     from decaf.scoring.explain import Explanation
 
@@ -89,22 +90,23 @@ def common(
 
 @app.command()
 def demo(
-    no_serve: Annotated[
-        bool, typer.Option("--no-serve", help="Stop after the printout (there is no page to serve yet).")
-    ] = False,
+    no_serve: Annotated[bool, typer.Option("--no-serve", help="Stop after the printout, without the page.")] = False,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port of the page; left out: 8000, or one that is free.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="MODEL", help="Keep the model in this folder.")
     ] = None,
     assignments: Assignments = None,
 ) -> None:
-    """Train on the embedded catalogue of Debian packages, and show what was learned."""
+    """Train on the embedded catalogue of Debian packages, show what was learned, and serve a page to try it on."""
     from decaf import config as configuration
     from decaf import console
     from decaf.demo import run_demo
 
     with console.session():
         try:
-            run_demo(configuration.recipe().with_settings(assignments or []), output)
+            run_demo(configuration.recipe().with_settings(assignments or []), output, page=not no_serve, port=port)
         except KeyboardInterrupt:
             console.say("stopped" if output is None else "stopped; run the same command again to go on")
             raise typer.Exit(130) from None
@@ -157,14 +159,17 @@ def evaluate(
 ) -> None:
     """Predict the test documents of a dataset with a model, and judge the predictions, the filter applied."""
     from decaf import console
-    from decaf.evaluation import evaluate_model
+    from decaf.evaluation import evaluation_of, keep_evaluation
     from decaf.model import Model
 
     fast = _checked(fast, device)
     with console.session():
         loaded = Model.load(model)
         dataset, count = _load(data, loaded.config), _use_threads(threads)
-        figures = evaluate_model(loaded, dataset, device=device, tail=tail, fast=fast, threads=count)
+        evaluation = evaluation_of(loaded, dataset, device=device, tail=tail, fast=fast, threads=count)
+        if tail is None:
+            keep_evaluation(evaluation, model)
+        figures = evaluation.metrics
     if as_json:
         print(json.dumps(figures))
     else:
@@ -205,10 +210,11 @@ def predict(
     explain: Annotated[bool, typer.Option("--explain", help="Say which parts and tokens carried each score.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
 ) -> None:
-    """Find the few labels that belong to a text."""
+    """Find the few labels that belong to a text; those that `decaf labels` added are among them."""
     from decaf import console
     from decaf.model import Model
     from decaf.predictor import Predictor
+    from decaf.store import kept_changes
 
     fast = _checked(fast, device)
     if output is not None:
@@ -226,11 +232,12 @@ def predict(
         wanted = [*(texts or []), *(_lines(source) if source is not None else [])]
         if not wanted:
             raise DataError("there is no text to predict; write it behind the model, or name a file with --input")
-        predictor = Predictor(Model.load(model), device=device, tail=tail, fast=fast, threads=_use_threads(threads))
+        count, changes = _use_threads(threads), kept_changes(model)
+        predictor = Predictor(Model.load(model), device=device, tail=tail, fast=fast, threads=count, changes=changes)
         predictions = predictor.predict(wanted, top=top, threshold=threshold)
         pairs = zip(wanted, predictions, strict=True)
         reasons = [predictor.explain(text, matches) for text, matches in pairs] if explain else None
-    labels = predictor.model.labels
+    labels = predictor.labels
     if as_json:
         _print_predictions(wanted, predictions, labels, reasons)
     else:
@@ -364,8 +371,72 @@ def settings(recipe: Recipe = "contrastive", assignments: Assignments = None, as
         console.show_settings(config)
 
 
+labels_app = typer.Typer(
+    no_args_is_help=True,
+    help="Labels that come and go after training, kept beside the model in MODEL.labels.sqlite.",
+)
+app.add_typer(labels_app, name="labels")
+Kept = Annotated[
+    Path | None,
+    typer.Option("--labels", metavar="FILE", help="Where changes are kept; left out: MODEL.labels.sqlite."),
+]
+LabelId = Annotated[str, typer.Argument(metavar="ID", help="The id of a label.")]
+
+
+@labels_app.command("add")
+def add_label(
+    model: ModelFolder,
+    label: Annotated[str | None, typer.Argument(metavar="[ID]", help="The id of a label.")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="Its text.")] = None,
+    source: Annotated[
+        Path | None, typer.Option("--input", metavar="FILE", help="Many at once: a CSV file with columns id and text.")
+    ] = None,
+    kept: Kept = None,
+) -> None:
+    """Add a label by its text alone, give one another text, or bring a hidden one back.
+
+    It is predicted from now on, also by a service that runs on the model. Train again when there is time: a label with
+    documents of its own is found far more often.
+    """
+    from decaf import console
+    from decaf.labels import add_labels, read_labels
+
+    with console.session():
+        if (source is None) == (label is None or text is None):
+            raise DataError("write the id and the text behind the model, or name a table with --input")
+        wanted = {label or "": text or ""} if source is None else read_labels(source)
+        count = add_labels(model, wanted, kept)
+    console.say(f"{count:,} labels added or changed")
+
+
+@labels_app.command("remove")
+def remove_label(model: ModelFolder, label: LabelId, kept: Kept = None) -> None:
+    """Take an added label away, or hide one that was trained; `decaf labels add` brings it back."""
+    from decaf import console
+    from decaf.labels import remove_label as remove
+
+    with console.session():
+        hidden = remove(model, label, kept)
+    console.say(f"{label} is {'hidden' if hidden else 'gone'}")
+
+
+@labels_app.command("list")
+def list_labels(model: ModelFolder, kept: Kept = None, as_json: AsJson = False) -> None:
+    """List what was changed since training; as JSON, one object a line."""
+    from decaf import console
+    from decaf.store import kept_changes, to_lines
+
+    with console.session():
+        changes = kept_changes(model, kept)
+    if as_json:
+        for line in to_lines(changes):
+            print(line)
+    else:
+        console.show_changes(changes)
+
+
 def _print_predictions(
-    texts: list[str], predictions: Predictions, labels: Items, reasons: list[list[Explanation]] | None
+    texts: list[str], predictions: Predictions, labels: LabelView, reasons: list[list[Explanation]] | None
 ) -> None:
     """One JSON object a text."""
     for at, (text, matches) in enumerate(zip(texts, predictions, strict=True)):

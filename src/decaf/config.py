@@ -165,6 +165,7 @@ class BlendSettings(_Stage):
     """The final score: classifier, label text, cluster and words together (kind texts, loss softmax)."""
 
     words: bool = _setting(True, "count how like a document is to the documents of a label, by their tokens")
+    linear: bool = _setting(True, "and what a linear classifier over the tokens says of each label (blend.words)")
     tail: float = _setting(0.3, "from 0, the most right answers, to 1, the most for rare labels", low=0, high=1)
 
 
@@ -229,7 +230,8 @@ class Config:
     def without_effect(self) -> list[str]:
         """Settings that are not as they were to begin with and say nothing beside the others."""
         softmax = self.model.loss == "softmax"
-        idle = ["ranker.forced"] if softmax else ["blend.words", "blend.tail", "ranker.negatives", "ranker.hard"]
+        blend = [f"blend.{spec.name}" for spec in dataclasses.fields(BlendSettings)]
+        idle = ["ranker.forced"] if softmax else [*blend, "ranker.negatives", "ranker.hard"]
         if self.tokens.kind != "texts":
             idle += ["tokens.own_texts", "tokens.related", "tokens.refresh"]
         return [name for name in idle if self._value(name) != type(self)()._value(name)]

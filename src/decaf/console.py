@@ -20,15 +20,18 @@ from decaf.progress import Advance, showing
 if TYPE_CHECKING:
     from decaf.config import Config
     from decaf.datasets import Items, Statistics
+    from decaf.live import LabelView
     from decaf.metrics import Quantile
     from decaf.predictions import Predictions
     from decaf.scoring.explain import Explanation
+    from decaf.store import Change
 
 __all__ = [
     "errors",
     "out",
     "say",
     "session",
+    "show_changes",
     "show_facts",
     "show_metrics",
     "show_predictions",
@@ -193,7 +196,7 @@ def show_quantiles(systems: Mapping[str, Sequence[Quantile]]) -> None:
 def show_predictions(
     texts: Iterable[str],
     predictions: Predictions,
-    labels: Items,
+    labels: Items | LabelView,
     right: Sequence[Collection[int]] | None = None,
     reasons: Sequence[Sequence[Explanation]] | None = None,
 ) -> None:
@@ -213,6 +216,17 @@ def show_predictions(
         missed = [] if right is None else [labels.text(label) for label in right[at] if label not in found]
         if missed:
             out.print(f"  missed: {_some(missed)}", style="dim", markup=False, soft_wrap=True)
+
+
+def show_changes(changes: Sequence[Change]) -> None:
+    """Labels that were changed since training, a row each."""
+    table = _table()
+    for heading in ("id", "text", "since"):
+        table.add_column(heading)
+    for change in changes:
+        shown = "(hidden)" if change.text is None else escape(change.text)
+        table.add_row(escape(change.id), shown, change.at)
+    out.print(table if changes else "no label was changed since training")
 
 
 def _largest(values: Mapping[str, float], most: int = 8) -> str:

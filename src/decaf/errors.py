@@ -5,6 +5,7 @@ DecafError
 ├── DataError        a dataset or a predictions file that cannot be read, or does not fit
 ├── FeatureError     text features that cannot be learned or loaded
 ├── ModelError       a model folder that is damaged, incomplete or of another version
+├── StoreError       changes of labels that cannot be read or kept
 └── TrainingError    a run that cannot begin or go on
 
 Every message says what was found, what was expected and what to do next.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["ConfigError", "DataError", "DecafError", "FeatureError", "ModelError", "TrainingError"]
+__all__ = ["ConfigError", "DataError", "DecafError", "FeatureError", "ModelError", "StoreError", "TrainingError"]
 
 
 class DecafError(Exception):
@@ -31,6 +32,10 @@ class FeatureError(DecafError):
 
 class ModelError(DecafError):
     """A model folder that is damaged, incomplete or of another version."""
+
+
+class StoreError(DecafError):
+    """Changes of labels that cannot be read or kept."""
 
 
 class TrainingError(DecafError):

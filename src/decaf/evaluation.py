@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from decaf.datasets import Dataset
 from decaf.errors import DataError
 from decaf.features import texts_of
-from decaf.metrics import evaluate
+from decaf.metrics import Quantile, evaluate, frequency_quantiles
 from decaf.model import Model
 from decaf.predictor import Predictor
 
-__all__ = ["evaluate_model"]
+__all__ = ["Evaluation", "card_of", "evaluate_model", "evaluation_of", "keep_evaluation", "kept_evaluation"]
 
 _ADVICE = "evaluate on the dataset that it was trained on, or train on this one"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How a model fares on the test documents of a dataset."""
+
+    dataset: str
+    metrics: dict[str, float]  # in percent, and `ms_per_document`
+    quantiles: list[Quantile]
 
 
 def evaluate_model(
@@ -31,6 +45,37 @@ def evaluate_model(
 
     `fast` and `threads` as for `Predictor`: what is judged is what it would answer.
     """
+    return evaluation_of(model, dataset, device=device, tail=tail, fast=fast, threads=threads).metrics
+
+
+def keep_evaluation(evaluation: Evaluation, folder: Path) -> None:
+    """Write how a model fares beside it, for its card; where nothing can be written, it is left out."""
+    aside = folder / ".evaluation.json.part"
+    with suppress(OSError):
+        aside.write_text(json.dumps(asdict(evaluation), indent=1) + "\n", encoding="utf-8")
+        aside.replace(folder / "evaluation.json")
+
+
+def kept_evaluation(folder: Path) -> Evaluation | None:
+    """What was written there, if it can be read."""
+    try:
+        content = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+        metrics = {str(name): float(value) for name, value in content["metrics"].items()}
+        return Evaluation(str(content["dataset"]), metrics, [Quantile(**one) for one in content["quantiles"]])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def evaluation_of(
+    model: Model,
+    dataset: Dataset,
+    *,
+    device: str = "auto",
+    tail: float | None = None,
+    fast: bool | None = None,
+    threads: int = 1,
+) -> Evaluation:
+    """The same figures, and how much of them comes from rare labels."""
     documents, truth, filters = dataset.test.documents, dataset.test.truth, dataset.test.filters
     if not documents.count:
         raise DataError(f"{dataset.name}: has no test documents; make some with decaf split")
@@ -55,4 +100,15 @@ def evaluate_model(
     predictions = scorer.top(features, top)
     seconds = time.perf_counter() - started
     figures = evaluate(predictions, truth, dataset.inverse_propensity, filters)
-    return figures | {"ms_per_document": 1000 * seconds / documents.count}
+    quantiles = frequency_quantiles(predictions, truth, dataset.frequency, filters)
+    return Evaluation(dataset.name, figures | {"ms_per_document": 1000 * seconds / documents.count}, quantiles)
+
+
+def card_of(model: Model, folder: Path) -> dict[str, Any]:
+    """What is known of a model: its dataset in numbers, and how it fared, where that was judged."""
+    kept = kept_evaluation(folder)
+    return {
+        "statistics": model.about.get("statistics"),
+        "metrics": None if kept is None else kept.metrics,
+        "quantiles": None if kept is None else [asdict(one) for one in kept.quantiles],
+    }

@@ -26,9 +26,9 @@ from decaf.features import Features
 from decaf.networks import Instance
 from decaf.packed import Packed
 
-__all__ = ["FORMAT", "Model"]
+__all__ = ["FORMAT", "Column", "Model"]
 
-FORMAT = 4
+FORMAT = 5
 _ADVICE = "remove the folder and train again, or restore it"
 
 
@@ -42,6 +42,8 @@ class Model:
     kept: NDArray[np.int64]  # the row in `labels` of each label that was trained
     packed: tuple[Packed, ...]  # its instances as they are stored
     about: dict[str, Any]  # recipe, seed, dataset, sizes
+    frequency: NDArray[np.int64] | None = None  # training documents of each label of the dataset
+    version: str = ""  # twelve hex digits that stand for the files it was read from
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a folder; model.json comes last, so that a folder with it is whole."""
@@ -88,7 +90,8 @@ class Model:
             found = {name: pool.submit(_digest, folder / name) for name in files} if verify else {}
             model: Model | ModelError
             try:
-                model = cls._read(folder, content, list(files))
+                version = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
+                model = cls._read(folder, content, list(files), version)
             except ModelError as error:
                 model = error
             for name, digest in found.items():
@@ -99,12 +102,12 @@ class Model:
         return model
 
     @classmethod
-    def _read(cls, folder: Path, content: dict[str, Any], files: list[str]) -> Model:
+    def _read(cls, folder: Path, content: dict[str, Any], files: list[str], version: str) -> Model:
         """The model of a folder whose files are all there."""
         try:
             config = Config.from_json(content.pop("config"))
             features = _read_features(folder, config.features) if "tokenizer.json" in files else None
-            labels, kept = _read_labels(folder)
+            labels, kept, frequency = _read_labels(folder)
             names = sorted((name for name in files if name.startswith("instance-")), key=_instance_number)
             packed = tuple(_read_packed(folder / name) for name in names)
         except ConfigError as error:
@@ -118,7 +121,7 @@ class Model:
         if any(len(one.labels.numbers) != len(kept) for one in packed):
             raise ModelError(f"{folder}: labels and instances are not of one model; {_ADVICE}")
         content.pop("format")
-        return cls(config, features, labels, kept, packed, content)
+        return cls(config, features, labels, kept, packed, content, frequency, version)
 
     @cached_property
     def instances(self) -> tuple[Instance, ...]:
@@ -140,7 +143,7 @@ class Model:
         """What the model is made of, for people and JSON."""
         first = self.packed[0]
         return {
-            **self.about,
+            **{name: value for name, value in self.about.items() if name != "statistics"},
             "instances": len(self.packed),
             "dim": first.labels.weights.shape[1],
             "clusters": len(first.clusters.bias),
@@ -159,6 +162,8 @@ class Model:
             "text": pa.array([self.labels.text(row) for row in rows], pa.large_string()),
             "trained": pa.array(trained),
         }
+        if self.frequency is not None:
+            columns["frequency"] = pa.array(self.frequency, pa.int64())
         table = pa.table(columns)
         with pa.OSFile(str(path), "wb") as out, pa.ipc.new_file(out, table.schema) as writer:
             writer.write_table(table)
@@ -200,16 +205,16 @@ def _read_features(folder: Path, settings: FeatureSettings) -> Features:
         raise ModelError(f"{folder}: {error}") from error
 
 
-class _Texts(Sequence[str]):
+class Column(Sequence[str]):
     """A column of texts that stays in its memory-mapped file until it is asked for."""
 
     def __init__(self, column: pa.ChunkedArray) -> None:
         if column.type != pa.large_string() or column.null_count:
             raise ValueError("a column of labels holds no texts")
-        self._column = column
+        self.values = column
 
     def __len__(self) -> int:
-        return len(self._column)
+        return len(self.values)
 
     @overload
     def __getitem__(self, row: int) -> str: ...
@@ -218,14 +223,16 @@ class _Texts(Sequence[str]):
     def __getitem__(self, row: int | slice) -> str | list[str]:
         if isinstance(row, slice):
             return [self[at] for at in range(*row.indices(len(self)))]
-        text: str = self._column[row].as_py()
+        text: str = self.values[row].as_py()
         return text
 
 
-def _read_labels(folder: Path) -> tuple[Items, NDArray[np.int64]]:
+def _read_labels(folder: Path) -> tuple[Items, NDArray[np.int64], NDArray[np.int64] | None]:
     table = pa.ipc.open_file(pa.memory_map(str(folder / "labels.arrow"))).read_all()
     table.validate(full=True)  # texts are read later, when nobody looks for damage
-    return Items(len(table), _Texts(table["id"]), _Texts(table["text"])), np.flatnonzero(table["trained"].to_numpy())
+    items = Items(len(table), Column(table["id"]), Column(table["text"]))
+    frequency = table["frequency"].to_numpy() if "frequency" in table.column_names else None
+    return items, np.flatnonzero(table["trained"].to_numpy()), frequency
 
 
 def _read_packed(path: Path) -> Packed:

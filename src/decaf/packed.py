@@ -5,19 +5,20 @@ All arrays are plain numpy. Those of a model folder are views of a memory-mapped
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
 from torch import Tensor
 
 from decaf.networks import Blend, FrozenEncoder, Instance, LabelTexts, Level, Parts, Ranker, Shortlister, Words
 
-__all__ = ["Clusters", "Curve", "Encoder", "Labels", "Packed", "narrowed", "quantised"]
+__all__ = ["Clusters", "Curve", "Encoder", "Labels", "Overlay", "Packed", "by_place", "narrowed", "quantised", "whole"]
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -44,7 +45,7 @@ class Encoder(NamedTuple):
 
     def network(self) -> FrozenEncoder:
         """The encoder as a network."""
-        table, gate, matrix, bias = (_tensor(array) for array in (_whole(self.table, self.scales), *self[2:5]))
+        table, gate, matrix, bias = (_tensor(array) for array in (whole(self.table, self.scales), *self[2:5]))
         return FrozenEncoder(table, gate, matrix, bias, self.unit)
 
 
@@ -82,6 +83,40 @@ class Labels(NamedTuple):
     likeness_scales: Floats
     shares: NDArray[Any]  # [labels, width]
     share_scales: Floats
+    cues: NDArray[np.int32]  # tokens of the linear classifiers, [labels, cues]
+    cue_weights: NDArray[Any]  # [labels, cues]
+    cue_scales: Floats
+    cue_bias: Floats
+
+    def take(self, places: Ints, bounds: Ints, numbers: Ints) -> Labels:
+        """The labels at these places, in clusters with these bounds, under other numbers."""
+        rows: list[Any] = [array[places] if len(array) else array for array in self[2:]]
+        return Labels(bounds, numbers, *rows)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Labels], clusters: Ints, count: int, first: int) -> Labels:
+        """Labels of several parts in the order of their clusters, of which there are so many.
+
+        `clusters` are those of all labels, part by part; `first` is the number of the first of them.
+        """
+        order = np.argsort(clusters, kind="stable")
+        bounds = np.searchsorted(clusters[order], np.arange(count + 1))
+        columns = zip(*(part[2:] for part in parts), strict=True)
+        rows: list[Any] = [array[order] if len(array) else array for array in map(np.concatenate, columns)]
+        return cls(bounds.astype(np.int64), (first + order).astype(np.int64), *rows)
+
+
+class Overlay(NamedTuple):
+    """What was changed in the labels of an instance since it was trained."""
+
+    added: Labels  # numbers go on behind the last one of the instance
+    hidden: NDArray[np.bool_]  # by number; empty: none
+
+    @classmethod
+    def nothing(cls, labels: Labels) -> Overlay:
+        """No change."""
+        none = np.zeros(0, dtype=np.int64)
+        return cls(labels.take(none, np.zeros_like(labels.bounds), none), np.zeros(0, dtype=np.bool_))
 
 
 class Curve(NamedTuple):
@@ -111,6 +146,7 @@ class Packed:
     texts: LabelTexts | None = None  # see `networks.instance.Ranker`
     searched: bool = False  # clusters are found by a graph of neighbours
     above: tuple[Level, ...] = ()  # levels of the tree above the clusters
+    near_texts: LabelTexts | None = None  # see `networks.instance.Shortlister`
 
     @classmethod
     def of(cls, instance: Instance, precision: str) -> Self:
@@ -123,6 +159,9 @@ class Packed:
         def rows(tensor: Tensor | None) -> tuple[NDArray[Any], Floats]:
             return quantised(_NOTHING if tensor is None else _array(tensor)[numbers], precision)
 
+        def tokens(tensor: Tensor | None) -> NDArray[np.int32]:
+            return (_NOTHING if tensor is None else tensor.cpu().numpy()[numbers]).astype(np.int32)
+
         words = None if blend is None else blend.words
         labels = Labels(
             bounds.astype(np.int64),
@@ -131,9 +170,12 @@ class Packed:
             _array(ranker.bias)[numbers],
             np.zeros(0, dtype=np.float32) if blend is None else _array(blend.rarity)[numbers],
             *rows(None if blend is None else blend.texts),
-            (_NOTHING if words is None else words.tokens.cpu().numpy()[numbers]).astype(np.int32),
+            tokens(None if words is None else words.tokens),
             *rows(None if words is None else words.weights),
             *rows(None if words is None else words.shares),
+            tokens(None if words is None else words.cues),
+            *rows(None if words is None else words.cue_weights),
+            np.zeros(0, dtype=np.float32) if words is None else _array(words.cue_bias)[numbers],
         )
         return cls(
             Encoder.of(shortlister.encoder, precision),
@@ -142,9 +184,10 @@ class Packed:
             labels,
             None if blend is None else Curve(*(_array(t) for t in (blend.tails, blend.weights, blend.chances))),
             instance.beam,
-            None if ranker.texts is None else LabelTexts(*(tensor.cpu() for tensor in ranker.texts)),
+            _on_cpu(ranker.texts),
             shortlister.searched,
             tuple(Level(level.weights.cpu(), level.bias.cpu()) for level in shortlister.above),
+            _on_cpu(shortlister.texts),
         )
 
     def shortlister(self) -> Shortlister:
@@ -153,8 +196,8 @@ class Packed:
         sizes = np.diff(bounds)
         members = np.full((len(sizes), max(1, int(sizes.max(initial=0)))), -1, dtype=np.int64)
         members[np.arange(members.shape[1]) < sizes[:, None]] = numbers
-        weights = _tensor(_whole(self.clusters.weights, self.clusters.scales))
-        given = (_tensor(self.clusters.bias), _tensor(members), self.above, self.searched)
+        weights = _tensor(whole(self.clusters.weights, self.clusters.scales))
+        given = (_tensor(self.clusters.bias), _tensor(members), self.above, self.searched, self.near_texts)
         return Shortlister(self.near.network(), weights, *given)
 
     def instance(self) -> Instance:
@@ -162,7 +205,7 @@ class Packed:
         labels, order = self.labels, np.argsort(self.labels.numbers)
 
         def rows(values: NDArray[Any], scales: Floats) -> Tensor:
-            return _tensor(_whole(values, scales)[order])
+            return _tensor(whole(values, scales)[order])
 
         weights = rows(labels.weights, labels.weight_scales)
         ranker = Ranker(self.far.network(), weights, _tensor(labels.bias[order]), self.texts)
@@ -171,16 +214,61 @@ class Packed:
             words = None
             if len(labels.words):
                 of_words = (rows(labels.likeness, labels.likeness_scales), rows(labels.shares, labels.share_scales))
-                words = Words(_tensor(labels.words[order]), *of_words)
+                of_cues = (rows(labels.cue_weights, labels.cue_scales), _tensor(labels.cue_bias[order]))
+                words = Words(_tensor(labels.words[order]), *of_words, _tensor(labels.cues[order]), *of_cues)
             texts = rows(labels.texts, labels.text_scales) if len(labels.texts) else None
             tails, of_parts, chances = (_tensor(array) for array in self.curve)
             blend = Blend(tails, of_parts, chances, _tensor(labels.rarity[order]), texts, words)
         return Instance(self.shortlister(), ranker, self.beam, blend)
 
+    def close_up(self, overlay: Overlay, clusters: Ints | None = None) -> tuple[Self, Ints]:
+        """The instance with changes applied and the labels of these clusters alone, in order; None: of all.
+
+        Clusters and labels are numbered anew; the second result says what the labels' numbers were.
+        """
+        count = len(self.clusters.bias)
+        wanted = np.arange(count) if clusters is None else clusters
+        own, of_own = _within(self.labels.bounds, wanted)
+        if len(overlay.hidden):
+            there = ~overlay.hidden[self.labels.numbers[own]]
+            own, of_own = own[there], of_own[there]
+        added, of_added = _within(overlay.added.bounds, wanted)
+        none = np.zeros(0, dtype=np.int64)
+        parts = [self.labels.take(own, none, none), overlay.added.take(added, none, none)]
+        labels = Labels.joined(parts, np.concatenate([of_own, of_added]), len(wanted), 0)
+        numbers = np.concatenate([self.labels.numbers[own], overlay.added.numbers[added]])
+        made = replace(self, labels=labels, beam=min(self.beam, len(wanted)))
+        if clusters is not None:
+            vectors: list[Any] = [array[wanted] for array in self.clusters[1:]]
+            made = replace(made, clusters=Clusters(self.clusters.rotation, *vectors))
+        return made, numbers
+
+    def place(self, overlay: Overlay, number: int) -> tuple[int, int]:
+        """Where a label is, among those of the instance or those added, and in which cluster."""
+        labels = self.labels if number < len(self.labels.numbers) else overlay.added
+        (place,) = np.flatnonzero(labels.numbers == number)
+        return int(place), int(np.searchsorted(labels.bounds, place, side="right")) - 1
+
+    def of_tokens(self, tokens: Ints) -> Self:
+        """The instance with these tokens alone, in order, numbered by their place; one more stands for all others."""
+
+        def part(encoder: Encoder) -> Encoder:
+            nothing = np.zeros((1, encoder.table.shape[1]), dtype=encoder.table.dtype)
+            table = np.concatenate([encoder.table[tokens], nothing])
+            return encoder._replace(table=table, scales=np.append(encoder.scales[tokens], np.float32(1)))
+
+        def places(named: NDArray[np.int32]) -> NDArray[np.int32]:
+            at = np.searchsorted(tokens, named)
+            there = np.append(tokens, -1)[at] == named
+            return np.where(there, at, len(tokens)).astype(np.int32)
+
+        labels = self.labels._replace(words=places(self.labels.words), cues=places(self.labels.cues))
+        return replace(self, near=part(self.near), far=part(self.far), labels=labels)
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All arrays by name."""
         parts: dict[str, Any] = {"near": self.near, "far": self.far, "clusters": self.clusters}
-        parts |= {"labels": self.labels, "curve": self.curve, "texts": self.texts}
+        parts |= {"labels": self.labels, "curve": self.curve, "texts": self.texts, "near_texts": self.near_texts}
         parts |= {f"above.{number}": level for number, level in enumerate(self.above)}
         named = {
             f"{part}.{name}": np.asarray(array)
@@ -200,6 +288,10 @@ class Packed:
         near, far = (part(Encoder, name)._replace(unit=bool(arrays[f"{name}.unit"])) for name in ("near", "far"))
         levels = sum(name.startswith("above.") and name.endswith(".weights") for name in arrays)
         above = (part(Level, f"above.{number}") for number in range(levels))
+
+        def texts(prefix: str) -> LabelTexts | None:
+            return LabelTexts(*map(_tensor, part(LabelTexts, prefix))) if f"{prefix}.factor" in arrays else None
+
         return cls(
             near,
             far,
@@ -207,9 +299,10 @@ class Packed:
             part(Labels, "labels"),
             part(Curve, "curve") if "curve.tails" in arrays else None,
             int(arrays["beam"][0]),
-            LabelTexts(*map(_tensor, part(LabelTexts, "texts"))) if "texts.factor" in arrays else None,
+            texts("texts"),
             bool(arrays["searched"][0]),
             tuple(Level(*map(_tensor, level)) for level in above),
+            texts("near_texts"),
         )
 
     def check(self) -> None:
@@ -228,6 +321,7 @@ class Packed:
         among: list[tuple[NDArray[Any], int]] = [
             (labels.numbers, len(labels.numbers)),
             (labels.words, len(self.far.table)),
+            (labels.cues, len(self.far.table)),
         ]
         if any(len(array) and not 0 <= int(array.min()) <= int(array.max()) < size for array, size in among):
             raise ValueError("labels or tokens are named that are not there")
@@ -237,7 +331,7 @@ class Packed:
     def _expected(self) -> dict[str, tuple[tuple[int, ...], tuple[Any, ...]]]:
         """The shape and the types that each array must have."""
         labels, floats, ints = self.labels, (np.float32,), (np.int64,)
-        rows, wide = (np.int8, np.float32), labels.words.shape[-1]
+        rows, wide, cues = (np.int8, np.float32), labels.words.shape[-1], labels.cues.shape[-1]
         count, clusters, tokens = len(labels.numbers), len(self.clusters.bias), len(self.far.table)
         narrow, dim = self.clusters.rotation.shape
         expected: dict[str, tuple[tuple[int, ...], tuple[Any, ...]]] = {
@@ -261,21 +355,32 @@ class Packed:
         many = count if len(labels.texts) else 0
         expected |= {"labels.texts": ((many, dim if many else 1), rows), "labels.text_scales": ((many,), floats)}
         many = count if len(labels.words) else 0
-        expected["labels.words"] = ((many, wide), (np.int32,))
+        expected |= {"labels.words": ((many, wide), (np.int32,)), "labels.cues": ((many, cues), (np.int32,))}
+        expected |= {"labels.cue_weights": ((many, cues), rows), "labels.cue_scales": ((many,), floats)}
+        expected["labels.cue_bias"] = ((many,), floats)
         for name, scales in (("likeness", "likeness_scales"), ("shares", "share_scales")):
             expected |= {f"labels.{name}": ((many, wide), rows), f"labels.{scales}": ((many,), floats)}
         if self.curve is not None:
             points = max(1, len(self.curve.tails))
             expected |= {"curve.tails": ((points,), floats), "curve.weights": ((points, _PARTS), floats)}
             expected["curve.chances"] = ((points, 3), floats)
-        if self.texts is not None:
-            expected |= {f"texts.{name}": ((dim,), floats) for name in ("scale", "bias", "factor")}
-            expected |= {"texts.weight": ((dim, dim), floats), "texts.unit": ((1,), (np.bool_,))}
+        for prefix, texts in (("texts", self.texts), ("near_texts", self.near_texts)):
+            if texts is not None:
+                expected |= {f"{prefix}.{name}": ((dim,), floats) for name in ("scale", "bias", "factor")}
+                expected |= {f"{prefix}.weight": ((dim, dim), floats), f"{prefix}.unit": ((1,), (np.bool_,))}
         for number, level in enumerate(self.above):
             nodes = len(level.bias)
             expected[f"above.{number}.weights"] = ((nodes, dim), floats)
             expected[f"above.{number}.bias"] = ((nodes,), floats)
         return expected
+
+
+def _within(bounds: Ints, clusters: Ints) -> tuple[Ints, Ints]:
+    """The places of the labels of these clusters, and which of the clusters each is in."""
+    sizes = bounds[clusters + 1] - bounds[clusters]
+    at = np.repeat(np.arange(len(clusters)), sizes)
+    behind = np.arange(len(at)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return bounds[clusters][at] + behind, at
 
 
 _NOTHING: Floats = np.zeros((0, 1), dtype=np.float32)
@@ -300,9 +405,19 @@ def quantised(rows: Floats, precision: str) -> tuple[NDArray[Any], Floats]:
     return np.rint(rows / scales[:, None]).astype(np.int8), scales.astype(np.float32)
 
 
-def _whole(values: NDArray[Any], scales: Floats) -> Floats:
+def by_place(rows: sparse.csr_array, tokens: NDArray[Any]) -> sparse.csr_array:
+    """Rows of features by the place of their tokens among these; see `Packed.of_tokens`."""
+    shape = (rows.shape[0], len(tokens) + 1)
+    return sparse.csr_array((rows.data, np.searchsorted(tokens, rows.indices), rows.indptr), shape=shape)
+
+
+def whole(values: NDArray[Any], scales: Floats) -> Floats:
     """What rows and their scales are worth."""
     return values if values.dtype == np.float32 else values * scales[:, None]
+
+
+def _on_cpu(texts: LabelTexts | None) -> LabelTexts | None:
+    return None if texts is None else LabelTexts(*(tensor.cpu() for tensor in texts))
 
 
 def _array(tensor: Tensor) -> Floats:

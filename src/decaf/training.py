@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from decaf.config import Config, recipe
-from decaf.datasets import Dataset, Items
+from decaf.datasets import Dataset, Items, statistics
 from decaf.devices import choose_device, free_memory, memory_kept, on_gpu
 from decaf.errors import ConfigError, ModelError, TrainingError
 from decaf.features import Features, texts_of, with_features
@@ -31,7 +31,7 @@ from decaf.modules.ranker import learn_ranker
 from decaf.modules.shortlister import Shortlist, learn_shortlister
 from decaf.modules.tokens import Tokens, learn_tokens
 from decaf.modules.words import WIDTH, label_words
-from decaf.networks import Instance, first_blend
+from decaf.networks import Instance, Words, first_blend
 from decaf.packed import Packed
 from decaf.plots import plot_run
 
@@ -83,15 +83,22 @@ def train(
         "trained_labels": len(problem.kept),
         "calibrated": config.model.loss == "softmax" and problem.held is not None,
         "tokens": problem.documents.shape[1],
+        "statistics": _counted(dataset),
         "seconds": round(time.perf_counter() - started, 1),
     }
     packed = tuple(Packed.of(instance, config.model.precision) for instance in instances)
-    model = Model(config, features, dataset.labels, problem.kept, packed, about)
+    model = Model(config, features, dataset.labels, problem.kept, packed, about, dataset.frequency)
     if isinstance(keeper, Checkpoint) and folder is not None:
         model.save(folder)
         keeper.finish()
         plot_run(Path(folder))
     return model
+
+
+def _counted(dataset: Dataset) -> dict[str, float]:
+    """What the dataset is like, in numbers."""
+    counted = dataclasses.asdict(statistics(dataset))
+    return {name: round(value, 2) for name, value in counted.items() if isinstance(value, int | float)}
 
 
 def _learn_features(dataset: Dataset, config: Config) -> tuple[Features | None, Problem]:
@@ -126,7 +133,7 @@ def memory_needed(problem: Problem, config: Config) -> int:
     network = 4 * dim * (4 * tokens + 8 * max(labels, clusters) + 16 * max(compared, clusters))
     scores = 4 * batch * 4 * max(compared, clusters)
     data = 40 * (problem.documents.nnz + problem.truth.nnz) + 4 * documents * max(config.shortlister.beam, 200)
-    words = 12 * WIDTH * labels if config.model.loss == "softmax" else 0
+    words = 20 * WIDTH * labels if config.model.loss == "softmax" else 0
     return network + scores + data + words + 500_000_000
 
 
@@ -157,7 +164,7 @@ def _learn_instance(
         ranker = learn_ranker(f"module IV{part}", problem, found, config, seed=seed, keeper=keeper)
         device, blend = found.table.device, None
         if config.model.loss == "softmax":
-            words = label_words(problem, device) if config.blend.words else None
+            words = _words(problem, found, config) if config.blend.words else None
             blend = first_blend(problem.rarity(device), found.texts, words)
         instance = Instance(found.shortlister, ranker, found.clusters.shape[1], blend)
         if blend is not None and problem.held is not None:
@@ -165,6 +172,16 @@ def _learn_instance(
         return dataclasses.replace(instance, blend=blend).tensors()
 
     return Instance.of(keeper.result(f"module IV{part}", rank))
+
+
+def _words(problem: Problem, shortlist: Shortlist, config: Config) -> Words:
+    """What is known of the labels by tokens."""
+    linear = None
+    if config.blend.linear:
+        from decaf.modules.linear import learn_linear  # compiled when first used
+
+        linear = learn_linear(problem, shortlist.cluster.cpu().numpy(), shortlist.clusters.cpu().numpy())
+    return label_words(problem, linear, shortlist.table.device)
 
 
 def _with_sizes(config: Config, problem: Problem, device: torch.device) -> Config:

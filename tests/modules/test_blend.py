@@ -27,8 +27,8 @@ CPU = torch.device("cpu")
 LABELS, DOCUMENTS = 24, 600
 FREQUENCY = 1 / np.arange(1, LABELS + 1) / (1 / np.arange(1, LABELS + 1)).sum()
 GAIN = 1 + 20 * np.arange(1, LABELS + 1) / LABELS  # inverse propensities
-NAMES = ["text", "cluster", "likeness", "share", "rarity"]
-MOST = [1.5, 0.8, 30.0, 2.0, 4.0]  # that each of them may weigh
+NAMES = ["text", "cluster", "likeness", "share", "linear", "rarity"]
+MOST = [1.5, 0.8, 30.0, 2.0, 10.0, 4.0]  # that each of them may weigh
 Numbers = NDArray[np.float64]
 
 
@@ -105,7 +105,7 @@ def instance_of(
     classifier: float,
     text: float | None = None,
     cluster: float = 0.0,
-    words: tuple[float, float] | None = None,
+    words: tuple[float, float, float] | None = None,
 ) -> Instance:
     """Classifier, text, cluster and words each know the label as well as their number says, and noise besides."""
     generator = torch.Generator().manual_seed(3)
@@ -123,12 +123,14 @@ def instance_of(
     return Instance(shortlister, ranker, LABELS, first_blend(rarity, texts, known))
 
 
-def words_of(likeness: float, share: float) -> Words:
+def words_of(likeness: float, share: float, linear: float) -> Words:
     """Every label has all tokens, its own above the others as much as it is known by it."""
     noise = torch.Generator().manual_seed(5)
     weights = likeness * torch.eye(LABELS) + 0.07 * torch.randn(LABELS, LABELS, generator=noise)
     shares = share * torch.eye(LABELS) + 0.3 * torch.rand(LABELS, LABELS, generator=noise)
-    return Words(torch.arange(LABELS, dtype=torch.int32).repeat(LABELS, 1), weights, shares)
+    cue_weights = linear * torch.eye(LABELS) + 0.2 * torch.randn(LABELS, LABELS, generator=noise)
+    every = torch.arange(LABELS, dtype=torch.int32).repeat(LABELS, 1)
+    return Words(every, weights, shares, every, cue_weights, 0.1 * torch.randn(LABELS, generator=noise))
 
 
 def parts_of(instance: Instance, held: Held) -> Parts:
@@ -169,21 +171,34 @@ def test_clusters_weigh_more_the_more_they_know() -> None:
 
 def test_words_weigh_more_the_more_they_know() -> None:
     held = held_out(positive=True)
-    useless, alike, shared = (
-        head(held, instance_of(held, classifier=1.5, words=words)) for words in ((0.0, 0.0), (0.5, 0.0), (0.0, 1.0))
+    useless, alike, shared, told = (
+        head(held, instance_of(held, classifier=1.5, words=words))
+        for words in ((0.0, 0.0, 0.0), (0.5, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.5))
     )
-    assert useless["likeness"] < 10
-    assert shared["likeness"] < 10
+    assert max(useless["likeness"], shared["likeness"]) < 12
     assert alike["likeness"] > 18
     assert useless["share"] + 0.3 < shared["share"]
+    assert max(words["linear"] for words in (useless, alike, shared)) < 5
+    assert told["linear"] > 7
+
+
+def test_where_the_linear_classifier_alone_tells_labels_apart_it_is_what_counts() -> None:
+    held = held_out(positive=True)
+    instance = instance_of(held, classifier=0.0, text=0.0, words=(0.0, 0.0, 1.5))
+    made, _ = learned(held, instance)
+    assert dict(zip(NAMES, made.blend.at(0.0)[0], strict=True))["linear"] > 8
+    judge, parts = Judge(held, CPU), parts_of(made, held)
+    found = judge.figures(made.chances(parts, 0.0), parts.labels)
+    others = judge.figures(made.chances(parts._replace(linear=torch.zeros_like(parts.linear)), 0.0), parts.labels)
+    assert found.p1 > others.p1 + 30
 
 
 def test_parts_that_are_not_there_weigh_nothing() -> None:
     held = held_out(positive=True)
-    for text, words in ((None, None), (3.0, None), (None, (0.5, 0.5)), (3.0, (0.5, 0.5))):
+    for text, words in ((None, None), (3.0, None), (None, (0.5, 0.5, 0.5)), (3.0, (0.5, 0.5, 0.5))):
         made, notes = learned(held, instance_of(held, classifier=3.0, text=text, words=words))
         assert (made.blend.texts is None, made.blend.words is None) == (text is None, words is None)
-        there = [text is not None, True, words is not None, words is not None, True]
+        there = [text is not None, True, *[words is not None] * 3, True]
         for weights in made.blend.weights.tolist():
             assert all(weight == 0 for weight, known in zip(weights, there, strict=True) if not known)
         assert all(notes.facts[name] == 0 for name, known in zip(NAMES, there, strict=True) if not known)
@@ -192,7 +207,7 @@ def test_parts_that_are_not_there_weigh_nothing() -> None:
 @pytest.mark.parametrize("tail", [0.0, 0.4, 1.0])
 def test_the_blend_is_better_than_its_parts_alone_and_says_what_it_chose(tail: float) -> None:
     held = held_out(positive=True)
-    instance = instance_of(held, classifier=3.0, text=3.0, cluster=2.0, words=(0.3, 0.3))
+    instance = instance_of(held, classifier=3.0, text=3.0, cluster=2.0, words=(0.3, 0.3, 0.5))
     made, notes = learned(held, instance, tail=tail)
     judge, parts = Judge(held, CPU), parts_of(instance, held)
     chances = made.chances(parts_of(made, held), tail)
@@ -233,7 +248,7 @@ def obvious_ends(held: Held, parts: Parts, narrow: int) -> list[Numbers]:
         order = sorted(range(len(tried)), key=lambda at: (-round(worth[at], 6), at))
         return np.mean([tried[at] for at in order[:12]], axis=0)
 
-    spread = qmc.Sobol(5, scramble=False)
+    spread = qmc.Sobol(6, scramble=False)
     everywhere = (spread.random(256) * MOST).tolist()
     ends = []
     for end in (0, 1):
@@ -249,7 +264,7 @@ def test_head_and_tail_are_the_mean_of_the_best_dozen_with_a_line_between(
 ) -> None:
     monkeypatch.setattr(blend_module, "_NARROW", narrow)
     held = held_out(positive=True, documents=490)
-    instance = instance_of(held, classifier=3.0, text=3.0, cluster=2.0, words=(0.2, 0.3))
+    instance = instance_of(held, classifier=3.0, text=3.0, cluster=2.0, words=(0.2, 0.3, 0.4))
     blend = learned(held, instance)[0].blend
     first, last = obvious_ends(held, parts_of(instance, held), narrow)
     assert not np.allclose(first, last)

@@ -16,7 +16,7 @@ from decaf.modules.batches import Batches
 from decaf.modules.loop import seeded
 from decaf.modules.problem import Held, Problem
 from decaf.modules.tokens import TextTask, Tokens, with_label_texts
-from decaf.networks import FixedBags, FrozenEncoder, Rows, TextNetwork
+from decaf.networks import FixedBags, FrozenEncoder, LabelTexts, Rows, TextNetwork
 
 from . import random_rows, truth_of
 
@@ -274,9 +274,13 @@ def test_tokens_come_back_from_their_arrays() -> None:
     assert torch.equal(alone.table, table)
     assert alone.encoder is None
     assert alone.labels is None
+    assert alone.texts is None
     encoder = FrozenEncoder(table, torch.ones(DIM), torch.randn(DIM, DIM), torch.randn(DIM), True)
-    again = Tokens.of(Tokens(table, encoder, torch.randn(3, DIM)).tensors())
+    texts = LabelTexts(*(torch.randn(shape) for shape in ((DIM,), (DIM, DIM), (DIM,), (DIM,))), torch.tensor([True]))
+    again = Tokens.of(Tokens(table, encoder, torch.randn(3, DIM), texts).tensors())
     assert again.encoder is not None
+    assert again.texts is not None
+    assert all(torch.equal(found, given) for found, given in zip(again.texts, texts, strict=True))
     assert again.encoder.unit
     assert torch.equal(again.table, table)
     assert torch.equal(again.encoder.weight, encoder.weight)

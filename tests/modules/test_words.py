@@ -10,6 +10,7 @@ import torch
 from scipy import sparse
 
 from decaf.modules import words as words_module
+from decaf.modules.linear import Linear
 from decaf.modules.problem import Problem
 from decaf.modules.words import label_words
 from decaf.networks import Words
@@ -54,7 +55,7 @@ def check(words: Words, problem: Problem) -> None:
     assert words.tokens.shape == (len(expected), max(1, *map(len, expected)))
     assert words.weights.shape == words.shares.shape == words.tokens.shape
     for label, entries in enumerate(expected):
-        tokens, weights, shares = (array[label].tolist() for array in words)
+        tokens, weights, shares = (array[label].tolist() for array in words[:3])
         rest = [0] * (words.tokens.shape[1] - len(entries))
         assert tokens == [token for token, _, _ in entries] + rest
         assert weights == pytest.approx([weight for _, weight, _ in entries] + rest, rel=1e-5)
@@ -64,7 +65,7 @@ def check(words: Words, problem: Problem) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_tokens_weights_and_shares_are_those_of_an_obvious_loop(seed: int) -> None:
     problem = drawn(seed=seed)
-    words = label_words(problem, CPU)
+    words = label_words(problem, None, CPU)
     check(words, problem)
     assert not any(array[0].any() for array in words)  # the label without a document
 
@@ -74,7 +75,7 @@ def test_of_more_than_32_tokens_the_heaviest_are_kept() -> None:
     counts = np.diff(sparse.csr_array(problem.truth.T @ problem.documents).indptr)
     assert counts.max() > 64
     assert 0 < counts[1:].min() < 32
-    words = label_words(problem, CPU)
+    words = label_words(problem, None, CPU)
     assert words.tokens.shape[1] == 32
     check(words, problem)
 
@@ -82,15 +83,15 @@ def test_of_more_than_32_tokens_the_heaviest_are_kept() -> None:
 @pytest.mark.parametrize("size", [1, 3, 16, 17, 18])  # of 17 labels
 def test_labels_are_summed_alike_some_at_a_time_and_all_at_once(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     problem = drawn()
-    together = label_words(problem, CPU)
+    together = label_words(problem, None, CPU)
     monkeypatch.setattr(words_module, "_LABELS", size)
-    for found, expected in zip(label_words(problem, CPU), together, strict=True):
+    for found, expected in zip(label_words(problem, None, CPU), together, strict=True):
         assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("most", [6, 60])
 def test_rows_are_of_unit_length(most: int) -> None:
-    words = label_words(drawn(tokens=100, most=most), CPU)
+    words = label_words(drawn(tokens=100, most=most), None, CPU)
     assert torch.allclose(words.weights[1:].norm(dim=1), torch.tensor(1.0))
     assert float(words.weights.min()) >= 0
 
@@ -98,7 +99,7 @@ def test_rows_are_of_unit_length(most: int) -> None:
 def test_shares_by_hand() -> None:
     rows = np.array([[3, 1, 0, 0], [1, 0, 4, 0], [4, 0, 0, 0]], dtype=np.float32)
     problem = problem_of(sparse.csr_array(rows), truth_of([[0, 1], [0], [2]], 3))
-    words = label_words(problem, CPU)
+    words = label_words(problem, None, CPU)
     # Token 0 weighs 8 in all; label 0 has 4 of it, label 1 has 3, and label 2 the last 4. Token 3 is in no document.
     assert words.tokens.tolist() == [[0, 2, 1], [0, 1, 0], [0, 0, 0]]
     assert words.shares.tolist() == [[0.5, 1, 1], [0.375, 1, 0], [0.5, 0, 0]]
@@ -108,14 +109,40 @@ def test_shares_by_hand() -> None:
 
 def test_labels_without_any_token_make_one_empty_column() -> None:
     problem = problem_of(sparse.csr_array((2, 5), dtype=np.float32), truth_of([[0], [2]], 3))
-    words = label_words(problem, CPU)
-    assert [array.tolist() for array in words] == [[[0]] * 3] * 3
+    words = label_words(problem, None, CPU)
+    assert [array.tolist() for array in words] == [*[[[0]] * 3] * 5, [0] * 3]
 
 
-def test_its_arrays_are_small_and_can_be_stored() -> None:
-    words = label_words(drawn(), CPU)
-    assert [array.dtype for array in words] == [torch.int32, torch.float32, torch.float32]
+def classifiers(labels: int, cues: int = 4) -> Linear:
+    """Of random tokens and weights."""
+    rng = np.random.default_rng(3)
+    tokens, weights = rng.integers(0, 25, (labels, cues)), rng.standard_normal((labels, cues))
+    return Linear(tokens.astype(np.int32), weights.astype(np.float32), rng.random(labels).astype(np.float32))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_its_arrays_are_small_and_can_be_stored(known: bool) -> None:
+    words = label_words(drawn(), classifiers(17) if known else None, CPU)
+    assert [array.dtype for array in words] == [torch.int32, *[torch.float32] * 2] * 2
     assert all(array.is_contiguous() for array in words)
+
+
+def test_linear_classifiers_go_with_the_words_as_they_are() -> None:
+    problem, linear = drawn(), classifiers(17)
+    words = label_words(problem, linear, CPU)
+    check(words, problem)
+    for found, expected in zip(words[3:], linear, strict=True):
+        assert np.array_equal(found.numpy(), expected)
+
+
+def test_where_there_are_none_they_say_nothing_of_any_document() -> None:
+    problem = drawn()
+    words, documents = label_words(problem, None, CPU), problem.documents
+    assert [array.shape for array in words[3:]] == [(17, 1), (17, 1), (17,)]
+    given = (torch.as_tensor(documents.indices).long(), torch.as_tensor(documents.indptr[:-1]).long())
+    *others, linear = words.compare(*given, torch.as_tensor(documents.data), torch.arange(17).repeat(60, 1), 25)
+    assert all(bool(part.any()) for part in others)
+    assert not linear.any()
 
 
 def test_a_document_of_a_label_is_like_it() -> None:
@@ -123,10 +150,10 @@ def test_a_document_of_a_label_is_like_it() -> None:
     rng = np.random.default_rng(2)
     rows = np.kron(np.eye(6), np.ones((5, 4))) * rng.random((30, 24)) + 0.05 * rng.random((30, 24))
     documents = sparse.csr_array((rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32))
-    words = label_words(problem_of(documents, truth_of([[row // 5] for row in range(30)], 6)), CPU)
+    words = label_words(problem_of(documents, truth_of([[row // 5] for row in range(30)], 6)), None, CPU)
     tokens, starts = torch.as_tensor(documents.indices).long(), torch.as_tensor(documents.indptr[:-1]).long()
     labels = torch.arange(6).repeat(30, 1)
-    likeness, share = words.compare(tokens, starts, torch.as_tensor(documents.data), labels, 24)
+    likeness, share, _ = words.compare(tokens, starts, torch.as_tensor(documents.data), labels, 24)
     own = [row // 5 for row in range(30)]
     assert likeness.argmax(dim=1).tolist() == share.argmax(dim=1).tolist() == own
     sums = np.stack([documents.toarray()[5 * label : 5 * label + 5].sum(axis=0) for label in range(6)])

@@ -145,7 +145,11 @@ def test_arrays_make_the_same_instance_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["ranker.encoder.scale", "ranker.bias", "shortlister.members", "blend.rarity", "blend.words.shares"]
+    "name",
+    [
+        *("ranker.encoder.scale", "ranker.bias", "shortlister.members", "blend.rarity", "blend.words.shares"),
+        "blend.words.cue_bias",
+    ],
 )
 def test_a_missing_array_makes_no_instance(name: str) -> None:
     tensors = replace(make(), blend=blend()).tensors()
@@ -193,15 +197,17 @@ def test_a_tree_survives_as_arrays() -> None:
     assert torch.equal(again.shortlister.above[1].weights, level.weights)
 
 
-WEIGHTS = [[0.5, 0.25, 4.0, 0.5, 0.0], [1.0, 0.5, 2.0, 0.0, 0.25], [3.0, 0.0, 10.0, 1.0, 1.0]]
+WEIGHTS = [[0.5, 0.25, 4.0, 0.5, 1.5, 0.0], [1.0, 0.5, 2.0, 0.0, 0.5, 0.25], [3.0, 0.0, 10.0, 1.0, 1.0, 1.0]]
 
 
 def words_of(labels: int) -> Words:
-    """Three tokens of every label."""
+    """Three tokens of every label, and two that its linear classifier weighs."""
     generator = torch.Generator().manual_seed(7)
     tokens = torch.stack([torch.randperm(TOKENS, generator=generator)[:3] for _ in range(labels)])
     weights, shares = (torch.rand(labels, 3, generator=generator) for _ in range(2))
-    return Words(tokens.int(), weights, shares)
+    cues = torch.stack([torch.randperm(TOKENS, generator=generator)[:2] for _ in range(labels)])
+    of_cues = torch.randn(labels, 2, generator=generator), torch.randn(labels, generator=generator)
+    return Words(tokens.int(), weights, shares, cues.int(), *of_cues)
 
 
 def blend(*, labels: int = 22, texts: bool = True, words: bool = True) -> Blend:
@@ -220,9 +226,9 @@ def blend(*, labels: int = 22, texts: bool = True, words: bool = True) -> Blend:
     ("tail", "weights", "chances"),
     [
         (0.0, WEIGHTS[0], [1.0, -1.0, 0.0]),
-        (0.25, [0.75, 0.375, 3.0, 0.25, 0.125], [0.75, -0.625, 0.25]),
+        (0.25, [0.75, 0.375, 3.0, 0.25, 1.0, 0.125], [0.75, -0.625, 0.25]),
         (0.5, WEIGHTS[1], [0.5, -0.25, 0.5]),
-        (0.6, [1.4, 0.4, 3.6, 0.2, 0.4], [0.8, -0.5, 0.2]),
+        (0.6, [1.4, 0.4, 3.6, 0.2, 0.6, 0.4], [0.8, -0.5, 0.2]),
         (1.0, WEIGHTS[2], [2.0, -1.5, -1.0]),
         (-1.0, WEIGHTS[0], [1.0, -1.0, 0.0]),
         (2.0, WEIGHTS[2], [2.0, -1.5, -1.0]),
@@ -240,22 +246,23 @@ def test_a_blend_of_one_point_is_the_same_everywhere(tail: float) -> None:
     assert Blend(*values, torch.zeros(2), None).at(tail) == (WEIGHTS[0], [1.0, -1.0, 0.0])
 
 
-def obvious_words(words: Words | None, document: np.ndarray, label: int) -> tuple[float, float]:
-    """How like the document is to the label's, and the logarithm of the label's share in it."""
+def obvious_words(words: Words | None, document: np.ndarray, label: int) -> tuple[float, float, float]:
+    """How like the document is to the label's, the logarithm of the label's share in it, and what its cues say."""
     if words is None:
-        return 0.0, 0.0
-    tokens, weights, shares = (array[label].tolist() for array in words)
+        return 0.0, 0.0, 0.0
+    tokens, weights, shares, cues, cue_weights, bias = (array[label].tolist() for array in words)
     document = document / (float((document.astype(np.float64) ** 2).sum()) ** 0.5 or 1.0)
     likeness = sum(float(document[token]) * weight for token, weight in zip(tokens, weights, strict=True))
     share = sum(float(document[token]) * part for token, part in zip(tokens, shares, strict=True))
-    return likeness, math.log(share + 0.001)
+    linear = bias + sum(float(document[token]) * weight for token, weight in zip(cues, cue_weights, strict=True))
+    return likeness, math.log(share + 0.001), linear
 
 
 def obvious_blend(instance: Instance, matrix: sparse.csr_array, top: int, tail: float) -> list[list[tuple[int, float]]]:
     """One label after another: weighted parts, their company in the document, and the logistic of both."""
     shortlister, ranker, mixed = instance.shortlister, instance.ranker, instance.blend
     assert mixed is not None
-    (of_text, of_cluster, of_likeness, of_share, of_rarity), (slope, company, constant) = mixed.at(tail)
+    (of_text, of_cluster, *of_words, of_rarity), (slope, company, constant) = mixed.at(tail)
     vectors = obvious_vectors(shortlister.encoder, matrix)
     clusters = vectors @ shortlister.weights.double().numpy().T + shortlister.bias.double().numpy()
     by_label = (
@@ -270,8 +277,8 @@ def obvious_blend(instance: Instance, matrix: sparse.csr_array, top: int, tail: 
                 if label >= 0:
                     scores[label] = by_label[row, label] + of_text * by_text[row, label]
                     scores[label] += of_cluster * clusters[row, cluster] + of_rarity * float(mixed.rarity[label])
-                    likeness, share = obvious_words(mixed.words, matrix[[row]].toarray()[0], label)
-                    scores[label] += of_likeness * likeness + of_share * share
+                    words = obvious_words(mixed.words, matrix[[row]].toarray()[0], label)
+                    scores[label] += sum(weight * part for weight, part in zip(of_words, words, strict=True))
         together = math.log(sum(math.exp(score) for score in scores.values()))
         chances = {label: log_sigmoid(slope * score + company * together + constant) for label, score in scores.items()}
         found.append(sorted(chances.items(), key=lambda item: -item[1])[:top])
@@ -306,22 +313,22 @@ def test_places_without_a_label_are_never_chosen_and_count_for_nothing() -> None
     assert ids.shape == (9, 6)
     assert torch.equal(ids < 0, torch.isneginf(scores))
     assert [sorted(row) for row in ids.tolist()] == [[-1, 0, 1, 2, 3, 4]] * 9
-    full = Parts(*(torch.randn(1, 3, generator=torch.Generator().manual_seed(1)) for _ in range(7)))
+    full = Parts(*(torch.randn(1, 3, generator=torch.Generator().manual_seed(1)) for _ in Parts._fields))
     gap = torch.tensor([[0, 1, -1]])
     parts = full._replace(labels=gap)
     short = Parts(*(part[:, :2] for part in parts))
     long_chances, short_chances = instance.chances(parts, 0.5), instance.chances(short, 0.5)
     assert torch.allclose(long_chances[:, :2], short_chances, atol=1e-6)
-    assert float(blended(parts, [1.0] * 5)[0, 2]) == -1e4
+    assert float(blended(parts, [1.0] * 6)[0, 2]) == -1e4
 
 
 def test_each_part_has_its_own_weight_beside_the_classifier() -> None:
     rows = {name: torch.full((1, 2), 10.0**at) for at, name in enumerate(Parts._fields[1:])}
     parts = Parts(labels=torch.tensor([[3, -1]]), **rows)
-    # Classifier 1, then text, cluster, likeness, share and rarity in the weights' order: digits tell them apart.
-    assert blended(parts, [2, 3, 4, 5, 6]).tolist() == [[654321, -1e4]]
-    assert Parts._fields[1:] == ("classifier", "text", "cluster", "likeness", "share", "rarity")
-    for wrong in ([1.0] * 4, [1.0] * 6):
+    # Classifier 1, then text, cluster, likeness, share, linear, rarity in the weights' order: digits tell them apart.
+    assert blended(parts, [2, 3, 4, 5, 6, 7]).tolist() == [[7654321, -1e4]]
+    assert Parts._fields[1:] == ("classifier", "text", "cluster", "likeness", "share", "linear", "rarity")
+    for wrong in ([1.0] * 5, [1.0] * 7):
         with pytest.raises(ValueError, match="zip"):
             blended(parts, wrong)
 
@@ -331,9 +338,9 @@ def test_parts_that_a_blend_does_not_have_are_nothing() -> None:
     with_all = replace(make(), blend=blend()).parts(*arguments)
     with_none = replace(make(), blend=blend(texts=False, words=False)).parts(*arguments)
     assert all(bool((getattr(with_all, name) != 0).any()) for name in Parts._fields)
-    for name in ("text", "likeness", "share"):
+    for name in ("text", "likeness", "share", "linear"):
         assert not getattr(with_none, name).any()
-    assert not any(getattr(make().parts(*arguments), name).any() for name in Parts._fields[-3:])
+    assert not any(getattr(make().parts(*arguments), name).any() for name in Parts._fields[-4:])
 
 
 @pytest.mark.parametrize("words", [True, False])
@@ -343,10 +350,11 @@ def test_before_any_was_chosen_a_chance_follows_the_share_among_all(words: bool)
     blend = first_blend(torch.zeros(labels), texts, words_of(labels) if words else None)
     instance = replace(make(beam=8), blend=blend)
     _, arguments = documents()
+    assert (blend.at(0.0)[0], blend.at(1.0)[0]) == ([0.5, 0, 10, 0, 5, 0], [0.5, 0, 10, 0, 5, 1])
     parts = instance.parts(*arguments)
     expected = torch.zeros_like(parts.classifier)
     for row in range(len(parts.labels)):
-        scores = parts.classifier[row] + 0.5 * parts.text[row] + 10 * parts.likeness[row]
+        scores = parts.classifier[row] + 0.5 * parts.text[row] + 10 * parts.likeness[row] + 5 * parts.linear[row]
         for at in range(parts.labels.shape[1]):
             if parts.labels[row, at] >= 0:
                 total = sum(math.exp(float(scores[j])) for j in range(len(scores)) if parts.labels[row, j] >= 0)
@@ -355,7 +363,7 @@ def test_before_any_was_chosen_a_chance_follows_the_share_among_all(words: bool)
     there = parts.labels >= 0
     # sigmoid(score - log-sum-exp) is share / (1 + share)
     assert torch.allclose(odds[there], (expected / (1 + expected))[there], rtol=1e-4)
-    assert bool(parts.likeness.any()) == words
+    assert bool(parts.likeness.any()) == bool(parts.linear.any()) == words
 
 
 @pytest.mark.parametrize(("texts", "words"), [(True, True), (False, True), (True, False), (False, False)])
@@ -492,7 +500,7 @@ def test_parts_of_an_instance_without_a_blend_are_its_classifier_and_clusters() 
     there = listed.labels >= 0
     for name in ("classifier", "cluster"):
         assert torch.allclose(getattr(found, name)[there], getattr(listed, name)[there], atol=1e-4)
-    assert not any(getattr(found, name).any() for name in ("text", "likeness", "share", "rarity"))
+    assert not any(getattr(found, name).any() for name in ("text", "likeness", "share", "linear", "rarity"))
 
 
 def test_what_a_graph_did_not_find_lists_no_label_twice() -> None:

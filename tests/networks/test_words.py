@@ -17,14 +17,19 @@ Document = dict[int, float]  # what its tokens weigh
 
 
 def words_of(width: int) -> Words:
-    """Every label has between none and all of so many tokens; the other places hold zeros."""
+    """Every label has between none and all of so many tokens, the fewer the more cues; other places hold zeros."""
     rng = np.random.default_rng(width)
     tokens, weights, shares = np.zeros((LABELS, width), dtype=np.int32), *np.zeros((2, LABELS, width), dtype=np.float32)
+    cues, cue_weights = np.zeros((LABELS, 33 - width), dtype=np.int32), np.zeros((LABELS, 33 - width), dtype=np.float32)
     for label in range(LABELS):
         count = int(rng.integers(0, width + 1)) if label else width
         tokens[label, :count] = rng.choice(TOKENS, size=count, replace=False)
         weights[label, :count], shares[label, :count] = rng.random(count), rng.random(count)
-    return Words(*(torch.as_tensor(array) for array in (tokens, weights, shares)))
+        count = int(rng.integers(0, 34 - width)) if label else 33 - width
+        cues[label, :count] = rng.choice(TOKENS, size=count, replace=False)
+        cue_weights[label, :count] = rng.standard_normal(count)
+    bias = rng.standard_normal(LABELS).astype(np.float32)
+    return Words(*(torch.as_tensor(array) for array in (tokens, weights, shares, cues, cue_weights, bias)))
 
 
 def documents_of(count: int, *, seed: int = 0) -> list[Document]:
@@ -38,7 +43,7 @@ def documents_of(count: int, *, seed: int = 0) -> list[Document]:
     return found
 
 
-def compared(words: Words, documents: Sequence[Document], labels: Tensor) -> tuple[Tensor, Tensor]:
+def compared(words: Words, documents: Sequence[Document], labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     lengths = [len(document) for document in documents]
     starts = torch.tensor([0, *lengths]).cumsum(0)[:-1]
     entries = [entry for document in documents for entry in document.items()]
@@ -51,25 +56,27 @@ def listed(documents: int, width: int, *, seed: int = 1) -> Tensor:
     return torch.randint(-1, LABELS, (documents, width), generator=torch.Generator().manual_seed(seed))
 
 
-def obvious(words: Words, document: Document, label: int) -> tuple[float, float]:
+def obvious(words: Words, document: Document, label: int) -> tuple[float, float, float]:
     """Token by token."""
-    likeness = share = 0.0
+    likeness, share, linear = 0.0, 0.0, float(words.cue_bias[label])
     length = math.sqrt(sum(weight**2 for weight in document.values())) or 1.0
     document = {token: weight / length for token, weight in document.items()}
-    for token, weight, part in zip(*(array[label].tolist() for array in words), strict=True):
+    for token, weight, part in zip(*(array[label].tolist() for array in words[:3]), strict=True):
         likeness += document.get(token, 0.0) * weight
         share += document.get(token, 0.0) * part
-    return likeness, math.log(share + 0.001)
+    for token, weight in zip(words.cues[label].tolist(), words.cue_weights[label].tolist(), strict=True):
+        linear += document.get(token, 0.0) * weight
+    return likeness, math.log(share + 0.001), linear
 
 
 def check(words: Words, documents: Sequence[Document], labels: Tensor) -> None:
-    likeness, share = compared(words, documents, labels)
-    assert likeness.shape == share.shape == labels.shape
-    assert bool(torch.isfinite(likeness).all() & torch.isfinite(share).all())  # places without a label too
+    parts = compared(words, documents, labels)
+    assert all(part.shape == labels.shape for part in parts)
+    assert all(bool(torch.isfinite(part).all()) for part in parts)  # places without a label too
     for row, document in enumerate(documents):
         for at, label in enumerate(labels[row].tolist()):
             if label >= 0:
-                found = float(likeness[row, at]), float(share[row, at])
+                found = tuple(float(part[row, at]) for part in parts)
                 assert found == pytest.approx(obvious(words, document, label), abs=1e-5)
 
 
@@ -92,9 +99,15 @@ def test_documents_without_a_token_have_nothing_in_common_with_any_label() -> No
         documents[row] = {}
     check(words, documents, labels)
     for few in (documents[256:259], documents[:1]):
-        likeness, share = compared(words, few, labels[: len(few)])
+        likeness, share, linear = compared(words, few, labels[: len(few)])
         assert not likeness.any()
         assert torch.allclose(share, torch.tensor(0.001).log())
+        there = labels[: len(few)] >= 0
+        assert torch.equal(linear[there], words.cue_bias[labels[: len(few)][there]])
+
+
+def test_no_documents_compare_with_no_labels() -> None:
+    assert [part.shape for part in compared(words_of(5), [], listed(0, 4))] == [(0, 4)] * 3
 
 
 def test_a_place_without_a_label_changes_nothing_for_the_others() -> None:
@@ -107,10 +120,12 @@ def test_a_place_without_a_label_changes_nothing_for_the_others() -> None:
 
 
 def test_the_zeros_behind_a_labels_tokens_are_not_token_zero() -> None:
-    words = Words(torch.tensor([[3, 0, 0]]), torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([[0.5, 0.0, 0.0]]))
-    likeness, share = compared(words, [{0: 0.8, 3: 0.6}, {0: 1.0}], torch.zeros(2, 1, dtype=torch.int64))
+    about = torch.tensor([[3, 0, 0]]), torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([[0.5, 0.0, 0.0]])
+    words = Words(*about, torch.tensor([[3, 0]]), torch.tensor([[-2.0, 0.0]]), torch.tensor([0.5]))
+    likeness, share, linear = compared(words, [{0: 0.8, 3: 0.6}, {0: 1.0}], torch.zeros(2, 1, dtype=torch.int64))
     assert likeness[:, 0].tolist() == pytest.approx([0.6, 0])
     assert share[:, 0].tolist() == pytest.approx([math.log(0.301), math.log(0.001)])
+    assert linear[:, 0].tolist() == pytest.approx([-0.7, 0.5])
 
 
 @pytest.mark.parametrize("width", [1, 3, 8, 31, 32])

@@ -23,9 +23,9 @@ __all__ = ["fit_chances", "learn_blend", "reliability"]
 
 log = logging.getLogger(__name__)
 
-_PARTS = ("text", "cluster", "likeness", "share", "rarity")
+_PARTS = ("text", "cluster", "likeness", "share", "linear", "rarity")
 _TAILS = (0.0, 0.25, 0.5, 0.75, 1.0)
-_MOST = (1.5, 0.8, 30.0, 2.0, 4.0)  # that they may weigh
+_MOST = (1.5, 0.8, 30.0, 2.0, 10.0, 4.0)  # that they may weigh
 _TRIED = 8  # bits: blends that are tried; half as many again around the best
 _BEST = 12  # of them that are averaged
 _HEAD, _TAIL = slice(0, 2), slice(2, 4)  # of the figures: P and PSP
@@ -42,7 +42,8 @@ def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, ta
     judge = Judge(held, instance.ranker.weights.device)
     parts = held_parts(held, instance)
     old = instance.blend
-    most = np.array(_MOST) * (old.texts is not None, 1, old.words is not None, old.words is not None, 1)
+    linear = old.words is not None and bool(old.words.cue_weights.any())
+    most = np.array(_MOST) * (old.texts is not None, 1, *[old.words is not None] * 2, linear, 1)
     narrow = _narrowed(parts, (most / 2).tolist())
     tried = _points(_TRIED, most)
     figures = _figures(judge, narrow, tried)

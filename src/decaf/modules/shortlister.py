@@ -126,7 +126,7 @@ def _clusters_of_texts(
     task = ClusterTask(vectors, normalize(centres, dim=1), float(tokens.labels.norm(dim=1).max()))
     _fit(name, task, problem, meta, config, seed=seed, keeper=keeper)
     members = torch.as_tensor(meta.members).to(device)
-    shortlister = Shortlister(tokens.encoder, *task.classifiers(), members)
+    shortlister = Shortlister(tokens.encoder, *task.classifiers(), members, texts=tokens.texts)
     return shortlister, torch.as_tensor(cluster).to(device), tokens.table
 
 
@@ -166,7 +166,9 @@ def _neighbours(problem: Problem, tokens: Tokens, *, searched: bool) -> _Learned
     vectors = normalize(_encoded(encoder, problem.documents), dim=1)
     centres = normalize(torch.as_tensor(label_sums(problem, vectors.cpu().numpy())), dim=1).to(device)
     each = torch.arange(labels, device=device)
-    shortlister = Shortlister(encoder, centres, torch.zeros(labels, device=device), each[:, None], searched=searched)
+    shortlister = Shortlister(
+        encoder, centres, torch.zeros(labels, device=device), each[:, None], (), searched, tokens.texts
+    )
     return shortlister, each, table
 
 

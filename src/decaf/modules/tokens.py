@@ -21,7 +21,7 @@ from decaf.modules.loop import Keeper, Schedule, fit, seeded
 from decaf.modules.meta import MetaTask
 from decaf.modules.problem import Held, MetaLabels, Problem, label_sums
 from decaf.modules.softmax import Candidates, SoftmaxTask
-from decaf.networks import FixedBags, FrozenEncoder, Rows, TextNetwork, token_table
+from decaf.networks import FixedBags, FrozenEncoder, LabelTexts, Rows, TextNetwork, token_table, within
 
 __all__ = ["TextTask", "Tokens", "learn_tokens", "with_label_texts"]
 
@@ -38,21 +38,23 @@ class Tokens:
     table: Tensor  # E, [tokens, dim]
     encoder: FrozenEncoder | None = None  # of documents
     labels: Tensor | None = None  # text vectors times the temperature, [labels, dim]
+    texts: LabelTexts | None = None  # what made them of the texts
 
     def tensors(self) -> dict[str, Tensor]:
         """All arrays by name."""
-        if self.encoder is None or self.labels is None:
+        if self.encoder is None or self.labels is None or self.texts is None:
             return {"table": self.table}
-        return {f"encoder.{name}": tensor for name, tensor in self.encoder.tensors().items()} | {"labels": self.labels}
+        named = {f"encoder.{name}": tensor for name, tensor in self.encoder.tensors().items()}
+        named |= {f"texts.{name}": tensor for name, tensor in self.texts._asdict().items()}
+        return named | {"labels": self.labels}
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Tokens:
         """What is made of these arrays."""
         if "table" in tensors:
             return cls(tensors["table"])
-        own = {name.removeprefix("encoder."): tensor for name, tensor in tensors.items() if name != "labels"}
-        encoder = FrozenEncoder.of(own)
-        return cls(encoder.table, encoder, tensors["labels"])
+        encoder = FrozenEncoder.of(within("encoder.", tensors))
+        return cls(encoder.table, encoder, tensors["labels"], LabelTexts(**within("texts.", tensors)))
 
 
 def learn_tokens(problem: Problem, config: Config, *, seed: int, device: torch.device, keeper: Keeper) -> Tokens:
@@ -69,7 +71,7 @@ def learn_tokens(problem: Problem, config: Config, *, seed: int, device: torch.d
     if settings.kind == "clusters":
         return Tokens(task.network.table.detach())
     encoder, labels, _ = task.network.frozen()
-    return Tokens(encoder.table, encoder, labels)
+    return Tokens(encoder.table, encoder, labels, task.network.frozen_texts())
 
 
 _Begun = tuple["TextTask | MetaTask", Rows, Rows]  # the task, documents, what is known of them

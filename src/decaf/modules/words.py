@@ -1,6 +1,8 @@
-"""The tokens of the documents of each label, for the blend."""
+"""What is known of each label by tokens, for the blend."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -10,14 +12,20 @@ from scipy import sparse
 from decaf.modules.problem import Problem
 from decaf.networks import Words
 
+if TYPE_CHECKING:
+    from decaf.modules.linear import Linear
+
 __all__ = ["WIDTH", "label_words"]
 
 WIDTH = 32  # tokens kept of a label
 _LABELS = 1 << 15  # summed at a time
 
 
-def label_words(problem: Problem, device: torch.device) -> Words:
-    """The sum of each label's documents, its heaviest tokens alone: of unit length, and as shares of all documents."""
+def label_words(problem: Problem, linear: Linear | None, device: torch.device) -> Words:
+    """The sum of each label's documents, its heaviest tokens alone: of unit length, and as shares of all documents.
+
+    With it go the linear classifiers, where there are any.
+    """
     by_label, documents = sparse.csr_array(problem.truth.T), problem.documents
     total = np.bincount(documents.indices, weights=np.abs(documents.data), minlength=documents.shape[1])
     tokens, sums = np.zeros((0, WIDTH), dtype=np.int32), np.zeros((0, WIDTH), dtype=np.float32)
@@ -28,8 +36,13 @@ def label_words(problem: Problem, device: torch.device) -> Words:
     tokens, sums = tokens[:, :width], sums[:, :width]
     length = np.sqrt((sums.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
     weights, shares = sums / np.maximum(length, 1e-30), sums / np.maximum(total[tokens], 1e-30)
-    arrays = (tokens, weights.astype(np.float32), shares.astype(np.float32))
+    arrays = (tokens, weights.astype(np.float32), shares.astype(np.float32), *(linear or _none(len(tokens))))
     return Words(*(torch.as_tensor(np.ascontiguousarray(array)).to(device) for array in arrays))
+
+
+def _none(labels: int) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
+    """Classifiers that say nothing."""
+    return np.zeros((labels, 1), np.int32), np.zeros((labels, 1), np.float32), np.zeros(labels, np.float32)
 
 
 def _heaviest(sums: sparse.csr_array) -> tuple[NDArray[np.int32], NDArray[np.float32]]:

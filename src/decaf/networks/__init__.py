@@ -2,7 +2,18 @@
 
 from decaf.networks.classifier import Classifier, LabelTexts, RowTable
 from decaf.networks.encoder import Block, DocumentEncoder, FixedBags, FrozenEncoder, token_table
-from decaf.networks.instance import Blend, Instance, Level, Parts, Ranker, Shortlister, blended, first_blend
+from decaf.networks.instance import (
+    Blend,
+    Instance,
+    Level,
+    Parts,
+    Ranker,
+    Shortlister,
+    blended,
+    first_blend,
+    prefixed,
+    within,
+)
 from decaf.networks.network import TextNetwork
 from decaf.networks.rows import Rows
 from decaf.networks.words import Words
@@ -26,5 +37,7 @@ __all__ = [
     "Words",
     "blended",
     "first_blend",
+    "prefixed",
     "token_table",
+    "within",
 ]

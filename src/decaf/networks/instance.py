@@ -17,7 +17,18 @@ from decaf.networks.encoder import FrozenEncoder
 from decaf.networks.graph import NOBODY, NeighbourGraph
 from decaf.networks.words import Words
 
-__all__ = ["Blend", "Instance", "Level", "Parts", "Ranker", "Shortlister", "blended", "first_blend"]
+__all__ = [
+    "Blend",
+    "Instance",
+    "Level",
+    "Parts",
+    "Ranker",
+    "Shortlister",
+    "blended",
+    "first_blend",
+    "prefixed",
+    "within",
+]
 
 _TREE_BEAM = 10  # nodes of a tree that are followed down
 
@@ -39,23 +50,26 @@ class Shortlister:
     members: Tensor  # labels of each cluster, -1 where it has fewer, [clusters, width]
     above: tuple[Level, ...] = ()  # levels of the tree above the clusters, from the root down
     searched: bool = False  # by a graph of neighbours, not looking at every cluster
+    texts: LabelTexts | None = None  # makes label texts vectors among its documents
 
     def tensors(self) -> dict[str, Tensor]:
         """All arrays by name."""
         named = {"weights": self.weights, "bias": self.bias, "members": self.members}
         for number, level in enumerate(self.above):
-            named |= _prefixed(f"above.{number}.", level._asdict())
+            named |= prefixed(f"above.{number}.", level._asdict())
         named["searched"] = torch.tensor([self.searched])
-        return named | _prefixed("encoder.", self.encoder.tensors())
+        named |= {} if self.texts is None else prefixed("texts.", self.texts._asdict())
+        return named | prefixed("encoder.", self.encoder.tensors())
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Shortlister:
         """The shortlister made of these arrays."""
         levels = sum(name.startswith("above.") for name in tensors) // len(Level._fields)
-        above = tuple(Level(**_within(f"above.{number}.", tensors)) for number in range(levels))
-        encoder = FrozenEncoder.of(_within("encoder.", tensors))
+        above = tuple(Level(**within(f"above.{number}.", tensors)) for number in range(levels))
+        encoder = FrozenEncoder.of(within("encoder.", tensors))
         searched = bool(tensors["searched"][0])
-        return cls(encoder, tensors["weights"], tensors["bias"], tensors["members"], above, searched)
+        texts = LabelTexts(**within("texts.", tensors)) if "texts.factor" in tensors else None
+        return cls(encoder, tensors["weights"], tensors["bias"], tensors["members"], above, searched, texts)
 
     @cached_property
     def _graph(self) -> NeighbourGraph:
@@ -121,15 +135,15 @@ class Ranker:
 
     def tensors(self) -> dict[str, Tensor]:
         """All arrays by name."""
-        texts = {} if self.texts is None else _prefixed("texts.", self.texts._asdict())
+        texts = {} if self.texts is None else prefixed("texts.", self.texts._asdict())
         named = {"weights": self.weights, "bias": self.bias} | texts
-        return named | _prefixed("encoder.", self.encoder.tensors())
+        return named | prefixed("encoder.", self.encoder.tensors())
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Ranker:
         """The ranker made of these arrays."""
-        texts = LabelTexts(**_within("texts.", tensors)) if "texts.factor" in tensors else None
-        return cls(FrozenEncoder.of(_within("encoder.", tensors)), tensors["weights"], tensors["bias"], texts)
+        texts = LabelTexts(**within("texts.", tensors)) if "texts.factor" in tensors else None
+        return cls(FrozenEncoder.of(within("encoder.", tensors)), tensors["weights"], tensors["bias"], texts)
 
     def scores(self, vectors: Tensor, labels: Tensor) -> Tensor:
         """Scores of these labels [documents, listed] for document vectors; -1 stands for none."""
@@ -149,11 +163,11 @@ class Blend:
     """How classifier and other parts make one score, from head to tail, and what chance a score is."""
 
     tails: Tensor  # from 0 to 1, [points]
-    weights: Tensor  # of the parts beside the classifier, in their order, [points, 5]
+    weights: Tensor  # of the parts beside the classifier, in their order, [points, 6]
     chances: Tensor  # what score, company and constant weigh in the logit of the chance, [points, 3]
     rarity: Tensor  # the logarithm of each label's inverse propensity, [labels]
     texts: Tensor | None  # label texts among the vectors of the shortlister's encoder, [labels, dim]
-    words: Words | None = None  # what the labels' documents are about
+    words: Words | None = None  # what is known of the labels by tokens
 
     def at(self, tail: float) -> tuple[list[float], list[float]]:
         """The weights and the chances' at this place between head and tail, in a line between the points."""
@@ -174,14 +188,14 @@ class Blend:
         named = {"tails": self.tails, "weights": self.weights, "chances": self.chances, "rarity": self.rarity}
         if self.texts is not None:
             named["texts"] = self.texts
-        return named if self.words is None else named | _prefixed("words.", self.words._asdict())
+        return named if self.words is None else named | prefixed("words.", self.words._asdict())
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Blend:
         """The blend made of these arrays."""
         names = ("tails", "weights", "chances", "rarity")
         tails, weights, chances, rarity = (tensors[name] for name in names)
-        words = Words(**_within("words.", tensors)) if "words.tokens" in tensors else None
+        words = Words(**within("words.", tensors)) if "words.tokens" in tensors else None
         return cls(tails, weights, chances, rarity, tensors.get("texts"), words)
 
 
@@ -194,6 +208,7 @@ class Parts(NamedTuple):
     cluster: Tensor
     likeness: Tensor  # the document's tokens and those of the label's documents
     share: Tensor  # of the document's tokens that is the label's
+    linear: Tensor  # what the linear classifier says of the document's tokens
     rarity: Tensor
 
 
@@ -240,15 +255,15 @@ class Instance:
         of_cluster: Tensor,  # what the labels' clusters score
     ) -> Parts:
         classifier = self.ranker.scores(self.ranker.encoder(*documents), labels)
-        text = likeness = share = rarity = torch.zeros_like(classifier)
+        text = likeness = share = linear = rarity = torch.zeros_like(classifier)
         if self.blend is not None:
             rarity = self.blend.rarity[labels.clamp(min=0)]
             if self.blend.texts is not None:
                 text = products(vectors, self.blend.texts, labels)
             if self.blend.words is not None:
                 vocabulary = len(self.ranker.encoder.table)
-                likeness, share = self.blend.words.compare(*documents, labels, vocabulary)
-        return Parts(labels, classifier, text, of_cluster, likeness, share, rarity)
+                likeness, share, linear = self.blend.words.compare(*documents, labels, vocabulary)
+        return Parts(labels, classifier, text, of_cluster, likeness, share, linear, rarity)
 
     def chances(self, parts: Parts, tail: float) -> Tensor:
         """The logarithms of the chances of the shortlisted labels."""
@@ -266,22 +281,22 @@ class Instance:
 
     def tensors(self) -> dict[str, Tensor]:
         """All arrays by name."""
-        named = _prefixed("shortlister.", self.shortlister.tensors()) | _prefixed("ranker.", self.ranker.tensors())
+        named = prefixed("shortlister.", self.shortlister.tensors()) | prefixed("ranker.", self.ranker.tensors())
         if self.blend is not None:
-            named |= _prefixed("blend.", self.blend.tensors())
+            named |= prefixed("blend.", self.blend.tensors())
         return named | {"beam": torch.tensor([self.beam])}
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Instance:
         """The instance made of these arrays."""
-        shortlister, ranker = Shortlister.of(_within("shortlister.", tensors)), Ranker.of(_within("ranker.", tensors))
-        blend = Blend.of(_within("blend.", tensors)) if "blend.tails" in tensors else None
+        shortlister, ranker = Shortlister.of(within("shortlister.", tensors)), Ranker.of(within("ranker.", tensors))
+        blend = Blend.of(within("blend.", tensors)) if "blend.tails" in tensors else None
         return cls(shortlister, ranker, int(tensors["beam"][0]), blend)
 
 
 def first_blend(rarity: Tensor, texts: Tensor | None, words: Words | None = None) -> Blend:
     """A blend before any was chosen: what serves most data well, and chances that are only in the right order."""
-    values = ([0.0, 1.0], [[0.5, 0.0, 10.0, 0.0, 0.0], [0.5, 0.0, 10.0, 0.0, 1.0]], [[1.0, -1.0, 0.0]] * 2)
+    values = ([0.0, 1.0], [[0.5, 0.0, 10.0, 0.0, 5.0, 0.0], [0.5, 0.0, 10.0, 0.0, 5.0, 1.0]], [[1.0, -1.0, 0.0]] * 2)
     tails, weights, chances = (torch.tensor(value, device=rarity.device) for value in values)
     return Blend(tails, weights, chances, rarity, texts, words)
 
@@ -294,9 +309,11 @@ def blended(parts: Parts, weights: Sequence[float]) -> Tensor:
     return scores.masked_fill(labels < 0, -1e4)
 
 
-def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same arrays, their names behind a prefix."""
     return {prefix + name: tensor for name, tensor in tensors.items()}
 
 
-def _within(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def within(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The arrays whose names are behind a prefix, without it."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

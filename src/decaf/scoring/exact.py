@@ -14,7 +14,7 @@ from decaf.model import Model
 from decaf.networks import Rows
 from decaf.predictions import Predictions
 from decaf.progress import progress
-from decaf.scoring.scorer import check_tokens
+from decaf.scoring.scorer import Changes, check_tokens
 
 __all__ = ["CANDIDATES", "ExactScorer", "averaged"]
 
@@ -25,12 +25,20 @@ _ENTRIES = 1 << 24  # scores held at a time
 class ExactScorer:
     """Averages the probabilities that the instances of a model give to labels."""
 
-    def __init__(self, model: Model, device: torch.device, *, tail: float | None = None) -> None:
-        self._device = device
-        self._tail = model.tail(tail)
-        self._instances = [instance.to(device) for instance in model.instances]
-        self._kept = model.kept
-        self._labels = model.labels.count
+    def __init__(
+        self, model: Model, device: torch.device, *, tail: float | None = None, changes: Changes | None = None
+    ) -> None:
+        self._model, self._device, self._tail = model, device, model.tail(tail)
+        if changes is None:
+            made = [(instance, np.arange(len(model.kept))) for instance in model.instances]
+            self._kept, self._labels = model.kept, model.labels.count
+        else:
+            given = zip(model.packed, changes.overlays, strict=True)
+            close_ups = [packed.close_up(overlay) for packed, overlay in given]
+            made = [(packed.instance(), numbers) for packed, numbers in close_ups]
+            self._kept, self._labels = changes.rows, changes.labels
+        self._instances = [instance.to(device) for instance, _ in made]
+        self._numbers = [torch.as_tensor(numbers).to(device) for _, numbers in made]
         widest = max(len(instance.ranker.bias) for instance in self._instances)
         self._documents = max(1, min(2048, _ENTRIES // widest))
         self._tokens = model.tokens
@@ -40,15 +48,16 @@ class ExactScorer:
         """How many labels there are to choose from."""
         return self._labels
 
-    def top(self, documents: sparse.csr_array, top: int) -> Predictions:
-        """The most probable labels of each feature row, with their probabilities."""
+    def top(self, documents: sparse.csr_array, top: int, *, tail: float | None = None) -> Predictions:
+        """The most probable labels of each feature row, with their probabilities; leaning as said here or before."""
+        at = self._tail if tail is None else self._model.tail(tail)
         check_tokens(documents, self._tokens)
         ids = np.full((documents.shape[0], top), -1, dtype=np.int64)
         scores = np.full((documents.shape[0], top), -np.inf, dtype=np.float32)
         with progress("predicting", documents.shape[0]) as advance, torch.inference_mode():
             for start in range(0, documents.shape[0], self._documents):
                 part = sparse.csr_array(documents[start : start + self._documents])
-                labels, chances = self._top(Rows.of(part, self._device), top)
+                labels, chances = self._top(Rows.of(part, self._device), top, at)
                 there = np.isfinite(chances) & (np.diff(part.indptr) > 0)[:, None]  # an empty text has no labels
                 span = np.s_[start : start + len(labels), : labels.shape[1]]
                 ids[span] = np.where(there, self._kept[np.where(there, labels, 0)], -1)
@@ -56,11 +65,11 @@ class ExactScorer:
                 advance(len(labels))
         return Predictions(ids, scores)
 
-    def _top(self, rows: Rows, top: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        found = [
-            instance.top(rows.columns, rows.starts, rows.values, max(top, CANDIDATES), tail=self._tail)
-            for instance in self._instances
-        ]
+    def _top(self, rows: Rows, top: int, tail: float) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        found = []
+        for instance, numbers in zip(self._instances, self._numbers, strict=True):
+            labels, chances = instance.top(rows.columns, rows.starts, rows.values, max(top, CANDIDATES), tail=tail)
+            found.append((numbers[labels.clamp(min=0)].masked_fill(labels < 0, -1), chances))
         labels, chances = averaged(found)
         return labels[:, :top].cpu().numpy(), chances[:, :top].cpu().numpy()
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from decaf.errors import ModelError
-from decaf.features import Features, unit_values
+from decaf.features import unit_values
 from decaf.model import Model
 from decaf.networks import Instance, Rows, blended
+from decaf.packed import Ints, Overlay, Packed, by_place
 from decaf.predictions import Match
+from decaf.scoring.fast import FastScorer
+from decaf.scoring.scorer import Changes
 
 __all__ = ["Explainer", "Explanation"]
 
@@ -33,25 +35,41 @@ class Explanation:
     tokens: dict[str, float]  # by how much the score falls without each token of the text
 
 
-class Explainer:
-    """Takes scores apart; made for looking at one text, not for speed."""
+@dataclass(frozen=True)
+class _Sight:
+    """One instance as far as one text sees it."""
 
-    def __init__(self, model: Model, *, tail: float | None = None) -> None:
+    instance: Instance  # of the labels in its shortlist, and of the tokens that matter
+    row: sparse.csr_array  # the text, by these tokens
+    listed: Tensor  # the shortlisted labels, by their number here
+    asked: Tensor  # the labels to explain, too
+    texts: sparse.csr_array | None  # of all labels here; None where a model does not know the whole texts
+
+
+class Explainer:
+    """Takes scores apart; made for looking at one text, not for speed.
+
+    `text_of` says what the text of a label is, by its row.
+    """
+
+    def __init__(self, model: Model, scorer: FastScorer, changes: Changes, text_of: Callable[[int], str]) -> None:
         if model.features is None:
             raise ModelError("this model was trained on ready features and knows no words; it cannot explain itself")
-        self._model, self._features, self._tail = model, model.features, model.tail(tail)
+        self._model, self._features = model, model.features
+        self._scorer, self._changes, self._text_of = scorer, changes, text_of
         self._names = self._features.vocabulary
 
     @torch.inference_mode()
-    def explain(self, text: str, matches: Sequence[Match]) -> list[Explanation]:
+    def explain(self, text: str, matches: Sequence[Match], *, tail: float | None = None) -> list[Explanation]:
         """Why these labels were predicted for a text."""
         row = self._features.transform([text])
         if not matches or not row.nnz:
             return []
-        labels = torch.as_tensor(self._places([match.label for match in matches]))
-        instances = self._model.instances
-        parts = [self._parts(instance, row, labels) for instance in instances]
-        falls = torch.stack([self._falls(instance, row, labels) for instance in instances]).mean(dim=0)
+        at = self._model.tail(tail)
+        numbers = self._numbers([match.label for match in matches])
+        sights = self._sights(row, numbers)
+        parts = [_parts(sight, at) for sight in sights]
+        falls = torch.stack([_falls(sight, at) for sight in sights]).mean(dim=0)
         named = [self._names[token].removeprefix("pair:").removeprefix("word:") for token in row.indices]
         return [
             Explanation(
@@ -63,54 +81,82 @@ class Explainer:
             for at, match in enumerate(matches)
         ]
 
-    def _places(self, labels: list[int]) -> NDArray[np.int64]:
-        """Where labels stand among those that were trained."""
-        kept = self._model.kept
-        places = np.searchsorted(kept, labels)
-        if any(at == len(kept) or kept[at] != label for at, label in zip(places, labels, strict=True)):
+    def _numbers(self, rows: list[int]) -> Ints:
+        """The numbers of labels; of one that was changed the later counts."""
+        found = [np.flatnonzero(self._changes.rows == row) for row in rows]
+        if not all(len(numbers) for numbers in found):
             raise ValueError("a label that was not trained has no score to explain")
-        return places
+        return np.array([numbers[-1] for numbers in found])
 
-    def _parts(self, instance: Instance, row: sparse.csr_array, labels: Tensor) -> dict[str, list[float]]:
-        """What each part adds to these labels, against its mean over the shortlist."""
-        documents = _rows(row)
-        listed = instance.parts(*documents)
-        there = listed.labels[0][listed.labels[0] >= 0]
-        both = instance.parts_of(*documents, torch.cat([labels, there])[None])
-        values = dict(zip(both._fields, (column[0] for column in both), strict=True))
-        own = self._of_text(instance, documents, values["labels"])
-        if own is not None:
-            named = {"label text": own, "refinement": values["classifier"] - own}
-        else:
-            named = {"refinement" if instance.ranker.texts is None else "classifier": values["classifier"]}
-        named["shortlister"] = values["cluster"]
-        if instance.blend is not None:
-            weights = dict(zip(both._fields[2:], instance.blend.at(self._tail)[0], strict=True))
-            weighed = {name: weight * values[name] for name, weight in weights.items()}
-            named |= {"text likeness": weighed["text"], "shortlister": weighed["cluster"]}
-            named |= {"words": weighed["likeness"] + weighed["share"], "rarity": weighed["rarity"]}
-        count = len(labels)
-        return {name: (value[:count] - value[count:].mean()).tolist() for name, value in named.items()}
+    def _sights(self, row: sparse.csr_array, numbers: Ints) -> list[_Sight]:
+        given = zip(self._model.packed, self._changes.overlays, self._scorer.clusters(row), strict=True)
+        return [self._sight(packed, overlay, looked, row, numbers) for packed, overlay, looked in given]
 
-    def _of_text(self, instance: Instance, documents: tuple[Tensor, Tensor, Tensor], labels: Tensor) -> Tensor | None:
-        """What the labels' texts add to their classifiers' scores; None where a model does not know the whole texts."""
-        ranker = instance.ranker
-        if ranker.texts is None or self._model.config.features.content:
-            return None
-        items = self._model.labels
-        bags = _bags(self._features, [items.text(int(self._model.kept[at])) for at in labels], ranker.encoder.table)
-        return ranker.texts(bags) @ ranker.encoder(*documents)[0]
+    def _sight(self, packed: Packed, overlay: Overlay, looked: Ints, row: sparse.csr_array, numbers: Ints) -> _Sight:
+        own = [packed.place(overlay, int(number))[1] for number in numbers]
+        clusters = np.unique(np.concatenate([looked, own])).astype(np.int64)
+        # The nodes of a tree are known by the numbers of their clusters, so that all of them stay.
+        near, known = packed.close_up(overlay, None if packed.above else clusters)
+        kept = np.arange(len(packed.clusters.bias)) if packed.above else clusters
+        of_label = np.repeat(kept, np.diff(near.labels.bounds))
+        listed = near.labels.numbers[np.isin(of_label, looked)]
+        tokens, texts = np.unique(row.indices), None
+        if packed.texts is not None and not self._model.config.features.content:
+            texts = self._features.transform([self._text_of(int(self._changes.rows[number])) for number in known])
+            tokens = np.unique(np.concatenate([tokens, texts.indices]))
+        asked = np.array([np.flatnonzero(known == number)[0] for number in numbers])
+        return _Sight(
+            near.of_tokens(tokens.astype(np.int64)).instance(),
+            by_place(row, tokens),
+            torch.as_tensor(listed),
+            torch.as_tensor(asked),
+            None if texts is None else by_place(texts, tokens),
+        )
 
-    def _falls(self, instance: Instance, row: sparse.csr_array, labels: Tensor) -> Tensor:
-        """How much lower the scores of labels are without each token -> [tokens, labels]."""
-        whole, *without = (self._scores(instance, given, labels) for given in (row, *_without_each(row)))
-        return torch.stack([whole - other for other in without])
 
-    def _scores(self, instance: Instance, row: sparse.csr_array, labels: Tensor) -> Tensor:
-        parts = instance.parts_of(*_rows(row), labels[None])
-        if instance.blend is None:
-            return instance.chances(parts, self._tail)[0]
-        return blended(parts, instance.blend.at(self._tail)[0])[0]
+def _parts(sight: _Sight, tail: float) -> dict[str, list[float]]:
+    """What each part adds to the labels that are asked for, against its mean over the shortlist."""
+    documents, instance = _rows(sight.row), sight.instance
+    both = instance.parts_of(*documents, torch.cat([sight.asked, sight.listed])[None])
+    values = dict(zip(both._fields, (column[0] for column in both), strict=True))
+    own = _of_text(sight, values["labels"])
+    if own is not None:
+        named = {"label text": own, "refinement": values["classifier"] - own}
+    else:
+        named = {"refinement" if instance.ranker.texts is None else "classifier": values["classifier"]}
+    named["shortlister"] = values["cluster"]
+    if instance.blend is not None:
+        weights = dict(zip(both._fields[2:], instance.blend.at(tail)[0], strict=True))
+        weighed = {name: weight * values[name] for name, weight in weights.items()}
+        named |= {"text likeness": weighed["text"], "shortlister": weighed["cluster"]}
+        words = weighed["likeness"] + weighed["share"] + weighed["linear"]
+        named |= {"words": words, "rarity": weighed["rarity"]}
+    count = len(sight.asked)
+    return {name: (value[:count] - value[count:].mean()).tolist() for name, value in named.items()}
+
+
+def _of_text(sight: _Sight, labels: Tensor) -> Tensor | None:
+    """What the labels' texts add to their classifiers' scores."""
+    ranker = sight.instance.ranker
+    if ranker.texts is None or sight.texts is None:
+        return None
+    tokens, starts, weights = _rows(sparse.csr_array(sight.texts[labels.numpy()]))
+    bags = embedding_bag(tokens, ranker.encoder.table, starts, mode="sum", per_sample_weights=weights)
+    return ranker.texts(bags) @ ranker.encoder(*_rows(sight.row))[0]
+
+
+def _falls(sight: _Sight, tail: float) -> Tensor:
+    """How much lower the scores of labels are without each token -> [tokens, labels]."""
+    whole, *without = (_scores(sight, row, tail) for row in (sight.row, *_without_each(sight.row)))
+    return torch.stack([whole - other for other in without])
+
+
+def _scores(sight: _Sight, row: sparse.csr_array, tail: float) -> Tensor:
+    instance = sight.instance
+    parts = instance.parts_of(*_rows(row), sight.asked[None])
+    if instance.blend is None:
+        return instance.chances(parts, tail)[0]
+    return blended(parts, instance.blend.at(tail)[0])[0]
 
 
 def _without_each(row: sparse.csr_array) -> list[sparse.csr_array]:
@@ -127,9 +173,3 @@ def _without_each(row: sparse.csr_array) -> list[sparse.csr_array]:
 def _rows(row: sparse.csr_array) -> tuple[Tensor, Tensor, Tensor]:
     rows = Rows.of(row, _CPU)
     return rows.columns, rows.starts, rows.values
-
-
-def _bags(features: Features, texts: list[str], table: Tensor) -> Tensor:
-    """Bag embeddings of texts -> [texts, dim]."""
-    rows = Rows.of(features.transform(texts), _CPU)
-    return embedding_bag(rows.columns, table, rows.starts, mode="sum", per_sample_weights=rows.values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import torch
@@ -13,12 +13,12 @@ from scipy import sparse
 
 from decaf.model import Model
 from decaf.networks.graph import NOBODY
-from decaf.packed import Clusters, Encoder, Floats, Ints, Packed
+from decaf.packed import Clusters, Encoder, Floats, Ints, Overlay, Packed
 from decaf.predictions import Predictions
 from decaf.progress import progress
 from decaf.scoring.exact import CANDIDATES, averaged
 from decaf.scoring.kernels import Documents, answer, choose, compare, encode, rank, rank_apart, turn
-from decaf.scoring.scorer import check_tokens
+from decaf.scoring.scorer import Changes, check_tokens
 
 __all__ = ["FastScorer"]
 
@@ -42,10 +42,13 @@ class FastScorer:
         tail: float | None = None,
         effort: int | None = None,
         threads: int = 1,
+        changes: Changes | None = None,
     ) -> None:
-        at = model.tail(tail)
-        self._instances = [_Instance(packed, at, effort) for packed in model.packed]
-        self._kept, self._labels = np.append(model.kept, -1), model.labels.count  # -1 is none here too
+        self._model, self._tail = model, model.tail(tail)
+        changes = changes or Changes.none(model)
+        given = zip(model.packed, changes.overlays, strict=True)
+        self._instances = [_Instance(packed, overlay, effort) for packed, overlay in given]
+        self._kept, self._labels = np.append(changes.rows, -1), changes.labels  # -1 is none here too
         self._tokens = model.tokens
         self._threads = threads
         widest = max(len(packed.clusters.bias) for packed in model.packed)
@@ -56,31 +59,38 @@ class FastScorer:
         """How many labels there are to choose from."""
         return self._labels
 
-    def top(self, documents: sparse.csr_array, top: int) -> Predictions:
-        """The most probable labels of each feature row, with their probabilities."""
+    def top(self, documents: sparse.csr_array, top: int, *, tail: float | None = None) -> Predictions:
+        """The most probable labels of each feature row, with their probabilities; leaning as said here or before."""
+        at = self._tail if tail is None else self._model.tail(tail)
         check_tokens(documents, self._tokens)
-        bounds = documents.indptr.astype(np.int64)
-        tokens, values = documents.indices.astype(np.int64), documents.data.astype(np.float32)
-        count = documents.shape[0]
+        given, count = _documents(documents), documents.shape[0]
         if count <= self._documents:
-            return Predictions(*self._top(Documents(bounds, tokens, values), top))
+            return Predictions(*self._top(given, top, at))
         cuts = range(0, count, self._documents)
-        parts = [Documents(bounds[start : start + self._documents + 1], tokens, values) for start in cuts]
+        parts = [given._replace(bounds=given.bounds[start : start + self._documents + 1]) for start in cuts]
         found = []
         with progress("predicting", count) as advance, ThreadPoolExecutor(self._threads) as pool:
-            for answer in pool.map(self._top, parts, [top] * len(parts)):
+            for answer in pool.map(lambda part: self._top(part, top, at), parts):
                 found.append(answer)
                 advance(len(answer[0]))
         ids, scores = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
         return Predictions(ids, scores)
 
-    def _top(self, documents: Documents, top: int) -> tuple[Ints, Floats]:
+    def clusters(self, document: sparse.csr_array) -> list[Ints]:
+        """The clusters that one feature row looks into, by instance, in order."""
+        return [instance.clusters(_documents(document)) for instance in self._instances]
+
+    def nearest(self, instance: int, documents: sparse.csr_array) -> Ints:
+        """The best cluster of each feature row, by one of the instances; -1 for none."""
+        return self._instances[instance].nearest(_documents(documents))
+
+    def _top(self, documents: Documents, top: int, tail: float) -> tuple[Ints, Floats]:
         """Labels [documents, top] and their chances."""
         if len(self._instances) == 1:
-            labels, chances = self._instances[0].top(documents, top)
+            labels, chances = self._instances[0].top(documents, top, tail)
             np.exp(chances, out=chances)
         else:
-            found = [instance.top(documents, max(top, CANDIDATES)) for instance in self._instances]
+            found = [instance.top(documents, max(top, CANDIDATES), tail) for instance in self._instances]
             both = averaged([(torch.as_tensor(ids), torch.as_tensor(of)) for ids, of in found])
             labels, chances = (tensor[:, :top].numpy() for tensor in both)
         chances[labels < 0] = -np.inf
@@ -90,30 +100,44 @@ class FastScorer:
 class _Instance:
     """One instance, and room to work in for every thread."""
 
-    def __init__(self, packed: Packed, tail: float, effort: int | None) -> None:
+    def __init__(self, packed: Packed, changes: Overlay, effort: int | None) -> None:
         clusters = len(packed.clusters.bias)
-        self._packed, self._beam = packed, min(packed.beam, clusters)
+        self._packed, self._changes, self._beam = packed, changes, min(packed.beam, clusters)
         self._effort = max(max(400, clusters // 128) if effort is None else effort, self._beam)
-        self._blend = None if packed.curve is None else packed.curve.at(tail)
         self._asked = packed.shortlister() if packed.above or packed.searched else None  # not scanned
+        self._blend = lru_cache(maxsize=64)(lambda tail: None if packed.curve is None else packed.curve.at(tail))
         self._rooms = threading.local()
 
-    def top(self, documents: Documents, top: int) -> tuple[Ints, Floats]:
+    def clusters(self, document: Documents) -> Ints:
+        """The clusters that a document looks into, in order."""
+        found, _ = self._nearest(_encoded(document, self._packed.near))
+        clusters: Ints = np.unique(found[found >= 0])
+        return clusters
+
+    def nearest(self, documents: Documents) -> Ints:
+        """The best cluster of each document."""
+        clusters, scores = self._nearest(_encoded(documents, self._packed.near))
+        best: Ints = np.take_along_axis(clusters, scores.argmax(axis=1)[:, None], axis=1)[:, 0]
+        return best
+
+    def top(self, documents: Documents, top: int, tail: float) -> tuple[Ints, Floats]:
         """Labels [documents, top], -1 for none, and the logarithms of their chances."""
-        packed, count = self._packed, len(documents.bounds) - 1
+        packed, changes, count = self._packed, self._changes, len(documents.bounds) - 1
+        blend = self._blend(tail)
         found = np.full((count, top), -1, dtype=np.int64)
         chances = np.full((count, top), -np.inf, dtype=np.float32)
-        if self._blend is not None and self._asked is None and count < _MANY:
+        if blend is not None and self._asked is None and count < _MANY:
             search = (packed.near, packed.far, packed.clusters, self._effort, self._beam)
-            answer(documents, *search, packed.labels, self._blend, self._room(), found, chances)
+            answer(documents, *search, packed.labels, changes, blend, self._room(), found, chances)
             return found, chances
         near, far = _encoded(documents, packed.near), _encoded(documents, packed.far)
         clusters, of_cluster = self._nearest(near)
-        if self._blend is None:
+        if blend is None:
             of_cluster = of_cluster if packed.above else -np.logaddexp(np.float32(0), -of_cluster)
-            rank_apart(documents, far, clusters, of_cluster, packed.labels, found, chances)
+            rank_apart(documents, far, clusters, of_cluster, packed.labels, changes, found, chances)
         else:
-            rank(documents, near, far, clusters, of_cluster, packed.labels, self._blend, self._room(), found, chances)
+            listed = (near, far, clusters, of_cluster)
+            rank(documents, *listed, packed.labels, changes, blend, self._room(), found, chances)
         return found, chances
 
     def _nearest(self, vectors: Floats) -> tuple[Ints, Floats]:
@@ -154,6 +178,10 @@ def _products_in_hardware() -> bool:
     """Whether torch multiplies matrices of eight bits quickly; without the instruction it is slower than a loop."""
     told = getattr(torch.cpu, "_is_vnni_supported", None)
     return hasattr(torch, "_int_mm") and told is not None and bool(told())
+
+
+def _documents(rows: sparse.csr_array) -> Documents:
+    return Documents(rows.indptr.astype(np.int64), rows.indices.astype(np.int64), rows.data.astype(np.float32))
 
 
 def _encoded(documents: Documents, encoder: Encoder) -> Floats:

@@ -6,43 +6,22 @@ Rows of weights come as float32, or as int8, with one scale a row. Nothing here 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from decaf import packed
+from decaf.compiled import drop_stale, in_any_order
 from decaf.networks.words import LEAST_SHARE
-from decaf.packed import Clusters, Encoder, Floats, Ints, Labels
+from decaf.packed import Clusters, Encoder, Floats, Ints, Labels, Overlay
 
-__all__ = ["Documents", "answer", "choose", "compare", "drop_stale", "encode", "rank", "rank_apart", "turn"]
+__all__ = ["Documents", "answer", "choose", "compare", "encode", "rank", "rank_apart", "turn"]
 
 _LEAST = np.float32(LEAST_SHARE)
 _BINS = 512  # in which scores are counted, to tell the best apart
 _MANY = 4096  # scores of which a part tells enough
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def drop_stale(folder: Path, sources: Sequence[str]) -> None:
-    """Forget what was compiled before the sources changed: it may name types that are gone, and numba trips over it."""
-    with suppress(OSError):
-        newest = max(Path(source).stat().st_mtime for source in sources)
-        for compiled in folder.glob("kernels.*.nbi"):
-            if compiled.stat().st_mtime < newest:
-                compiled.unlink(missing_ok=True)
-
-
-drop_stale(Path(__file__).parent / "__pycache__", [__file__, packed.__file__])
-
-
-def _compiled(function: _Function) -> _Function:
-    """Sums may be taken in any order; the code is kept from run to run."""
-    made = njit(nogil=True, fastmath={"reassoc", "contract", "arcp", "nsz"}, cache=True)(function)
-    return cast("_Function", made)
+drop_stale(__file__, [packed.__file__])
 
 
 class Documents(NamedTuple):
@@ -53,7 +32,7 @@ class Documents(NamedTuple):
     values: Floats
 
 
-@_compiled
+@in_any_order
 def encode(documents: Documents, encoder: Encoder, out: Floats) -> None:
     """Document vectors [documents, dim] into `out`: gate e + R relu(e) + bias, cut at zero or of unit length."""
     dim = out.shape[1]
@@ -76,7 +55,7 @@ def encode(documents: Documents, encoder: Encoder, out: Floats) -> None:
             out[document] *= np.float32(1 / max(math.sqrt(length), 1e-12))
 
 
-@_compiled
+@in_any_order
 def turn(vectors: Floats, search: Clusters, whole: NDArray[np.int8], steps: Floats) -> None:
     """Vectors along the few directions of the clusters, in whole numbers [documents, narrow] of so large steps."""
     narrow = len(search.rotation)
@@ -91,7 +70,7 @@ def turn(vectors: Floats, search: Clusters, whole: NDArray[np.int8], steps: Floa
             whole[document, to] = np.int8(round(turned[to] / steps[document]))
 
 
-@_compiled
+@in_any_order
 def compare(whole: NDArray[np.int8], search: Clusters, totals: NDArray[np.int32]) -> None:
     """The products of documents with all clusters in whole numbers -> [documents, clusters]."""
     for document in range(len(whole)):
@@ -102,7 +81,7 @@ def compare(whole: NDArray[np.int8], search: Clusters, totals: NDArray[np.int32]
             totals[document, cluster] = total
 
 
-@_compiled
+@in_any_order
 def choose(
     vectors: Floats,
     search: Clusters,
@@ -127,7 +106,7 @@ def choose(
         _best(scores[:kept], places, clusters[document], of_cluster[document])
 
 
-@_compiled
+@in_any_order
 def _promising(scores: Floats, wanted: int, needed: int, places: Ints) -> int:
     """The places of about so many best scores, and at least of those needed; how many there are.
 
@@ -140,7 +119,7 @@ def _promising(scores: Floats, wanted: int, needed: int, places: Ints) -> int:
     return _above(scores, _reached(scores, wanted), places)
 
 
-@_compiled
+@in_any_order
 def _above(scores: Floats, least: float, places: Ints) -> int:
     """The places of the scores that are not less; how many there are."""
     kept = 0
@@ -151,7 +130,7 @@ def _above(scores: Floats, least: float, places: Ints) -> int:
     return kept
 
 
-@_compiled
+@in_any_order
 def _reached(scores: Floats, wanted: int) -> float:
     """A score that at least so many reach, and hardly more."""
     low, high = float(scores[0]), float(scores[0])
@@ -170,7 +149,7 @@ def _reached(scores: Floats, wanted: int) -> float:
     return low + (bin_ - 1) / step if bin_ else low
 
 
-@_compiled
+@in_any_order
 def rank(
     documents: Documents,
     near: Floats,  # vectors of the shortlister
@@ -178,40 +157,33 @@ def rank(
     clusters: Ints,  # [documents, beam], best first, -1 for none
     of_cluster: Floats,  # their scores
     labels: Labels,
-    blend: Floats,  # weights of text, cluster, likeness, share, rarity; slope, company, constant of chances
+    changes: Overlay,
+    blend: Floats,  # weights of text, cluster, likeness, share, linear, rarity; slope, company, constant of chances
     weighs: Floats,  # room for what each token weighs in a document, zeros before and after; empty without words
     found: Ints,  # the best labels [documents, top], -1 for none
     chances: Floats,  # the logarithms of their chances
 ) -> None:
     """Find the best labels of the shortlisted clusters; of equal ones the higher number goes first."""
-    most = clusters.shape[1] * _widest(labels.bounds)
-    scores, numbers = np.empty(most, np.float32), np.empty(most, np.int64)
     for document in range(len(clusters)):
         if documents.bounds[document] == documents.bounds[document + 1]:
             continue  # an empty text has no labels
         if len(labels.words):
             _spread(documents, document, weighs)
-        count = 0
+        most = _listed(clusters[document], labels.bounds) + _listed(clusters[document], changes.added.bounds)
+        scores, numbers, count = np.empty(most, np.float32), np.empty(most, np.int64), 0
         for number in range(clusters.shape[1]):
             cluster = clusters[document, number]
             if cluster < 0:
                 continue
             shared = blend[1] * of_cluster[document, number]
             for place in range(labels.bounds[cluster], labels.bounds[cluster + 1]):
-                score = _product(labels.weights[place], far[document]) * labels.weight_scales[place]
-                score += labels.bias[place] + shared + blend[4] * labels.rarity[place]
-                if len(labels.texts):
-                    score += blend[0] * labels.text_scales[place] * _product(labels.texts[place], near[document])
-                if len(labels.words):
-                    likeness, share = np.float32(0), np.float32(0)
-                    for at in range(labels.words.shape[1]):
-                        weight = weighs[labels.words[place, at]]
-                        likeness += weight * labels.likeness[place, at]
-                        share += weight * labels.shares[place, at]
-                    score += blend[2] * labels.likeness_scales[place] * likeness
-                    share *= labels.share_scales[place]
-                    score += blend[3] * math.log(max(share, np.float32(0)) + _LEAST)
-                scores[count], numbers[count] = score, labels.numbers[place]
+                if not _hidden(changes, labels.numbers[place]):
+                    score = _score(place, labels, near[document], far[document], weighs, blend)
+                    scores[count], numbers[count] = score + shared, labels.numbers[place]
+                    count += 1
+            for place in range(changes.added.bounds[cluster], changes.added.bounds[cluster + 1]):
+                score = _score(place, changes.added, near[document], far[document], weighs, blend)
+                scores[count], numbers[count] = score + shared, changes.added.numbers[place]
                 count += 1
         if len(labels.words):
             for entry in range(documents.bounds[document], documents.bounds[document + 1]):
@@ -221,21 +193,48 @@ def rank(
             peak, total = chances[document, 0], np.float32(0)
             for at in range(count):
                 total += math.exp(scores[at] - peak)
-            company = blend[6] * (peak + math.log(total)) + blend[7]
+            company = blend[7] * (peak + math.log(total)) + blend[8]
             for at in range(kept):
-                chances[document, at] = _log_sigmoid(blend[5] * chances[document, at] + company)
+                chances[document, at] = _log_sigmoid(blend[6] * chances[document, at] + company)
 
 
-@_compiled
-def _widest(bounds: Ints) -> int:
-    """The length of the longest span."""
-    widest = 0
-    for at in range(len(bounds) - 1):
-        widest = max(widest, bounds[at + 1] - bounds[at])
-    return widest
+@in_any_order
+def _score(place: int, labels: Labels, near: Floats, far: Floats, weighs: Floats, blend: Floats) -> float:
+    """What all parts but the cluster's say of a label."""
+    score = _product(labels.weights[place], far) * labels.weight_scales[place]
+    score += labels.bias[place] + blend[5] * labels.rarity[place]
+    if len(labels.texts):
+        score += blend[0] * labels.text_scales[place] * _product(labels.texts[place], near)
+    if len(labels.words):
+        likeness, share, linear = np.float32(0), np.float32(0), np.float32(0)
+        for at in range(labels.words.shape[1]):
+            weight = weighs[labels.words[place, at]]
+            likeness += weight * labels.likeness[place, at]
+            share += weight * labels.shares[place, at]
+        for at in range(labels.cues.shape[1]):
+            linear += weighs[labels.cues[place, at]] * labels.cue_weights[place, at]
+        score += blend[2] * labels.likeness_scales[place] * likeness
+        score += blend[3] * math.log(max(share * labels.share_scales[place], np.float32(0)) + _LEAST)
+        score += blend[4] * (labels.cue_scales[place] * linear + labels.cue_bias[place])
+    return float(score)
 
 
-@_compiled
+@in_any_order
+def _hidden(changes: Overlay, number: int) -> bool:
+    return len(changes.hidden) > 0 and bool(changes.hidden[number])
+
+
+@in_any_order
+def _listed(clusters: Ints, bounds: Ints) -> int:
+    """How many labels these clusters hold together."""
+    count = 0
+    for cluster in clusters:
+        if cluster >= 0:
+            count += bounds[cluster + 1] - bounds[cluster]
+    return count
+
+
+@in_any_order
 def answer(
     documents: Documents,
     near: Encoder,
@@ -244,6 +243,7 @@ def answer(
     effort: int,
     beam: int,
     labels: Labels,
+    changes: Overlay,
     blend: Floats,
     weighs: Floats,
     found: Ints,
@@ -260,39 +260,51 @@ def answer(
     turn(of_near, search, whole, steps)
     compare(whole, search, totals)
     choose(of_near, search, totals, steps, effort, clusters, of_cluster)
-    rank(documents, of_near, of_far, clusters, of_cluster, labels, blend, weighs, found, chances)
+    rank(documents, of_near, of_far, clusters, of_cluster, labels, changes, blend, weighs, found, chances)
 
 
-@_compiled
+@in_any_order
 def rank_apart(
     documents: Documents,
     far: Floats,
     clusters: Ints,
     of_cluster: Floats,  # logarithms of the clusters' chances
     labels: Labels,
+    changes: Overlay,
     found: Ints,
     chances: Floats,
 ) -> None:
     """The same without a blend: a label's chance is its cluster's times its own, as in the paper."""
-    most = clusters.shape[1] * _widest(labels.bounds)
-    scores, numbers = np.empty(most, np.float32), np.empty(most, np.int64)
     for document in range(len(clusters)):
         if documents.bounds[document] == documents.bounds[document + 1]:
             continue
-        count = 0
+        most = _listed(clusters[document], labels.bounds) + _listed(clusters[document], changes.added.bounds)
+        scores, numbers, count = np.empty(most, np.float32), np.empty(most, np.int64), 0
         for number in range(clusters.shape[1]):
             cluster = clusters[document, number]
             if cluster < 0:
                 continue
+            shared = of_cluster[document, number]
             for place in range(labels.bounds[cluster], labels.bounds[cluster + 1]):
-                score = _product(labels.weights[place], far[document]) * labels.weight_scales[place]
-                scores[count] = _log_sigmoid(score + labels.bias[place]) + of_cluster[document, number]
-                numbers[count] = labels.numbers[place]
+                if not _hidden(changes, labels.numbers[place]):
+                    scores[count] = _score_apart(place, labels, far[document]) + shared
+                    numbers[count] = labels.numbers[place]
+                    count += 1
+            for place in range(changes.added.bounds[cluster], changes.added.bounds[cluster + 1]):
+                scores[count] = _score_apart(place, changes.added, far[document]) + shared
+                numbers[count] = changes.added.numbers[place]
                 count += 1
         _best(scores[:count], numbers, found[document], chances[document])
 
 
-@_compiled
+@in_any_order
+def _score_apart(place: int, labels: Labels, far: Floats) -> float:
+    """The logarithm of a label's own chance."""
+    score = _product(labels.weights[place], far) * labels.weight_scales[place]
+    return _log_sigmoid(score + labels.bias[place])
+
+
+@in_any_order
 def _product(row: NDArray[Any], vector: Floats) -> np.float32:
     total = np.float32(0)
     for at in range(len(vector)):
@@ -300,7 +312,7 @@ def _product(row: NDArray[Any], vector: Floats) -> np.float32:
     return total
 
 
-@_compiled
+@in_any_order
 def _spread(documents: Documents, document: int, weighs: Floats) -> None:
     """What the tokens of a document weigh, its length being one, into a place for each token."""
     first, last = documents.bounds[document], documents.bounds[document + 1]
@@ -312,7 +324,7 @@ def _spread(documents: Documents, document: int, weighs: Floats) -> None:
         weighs[documents.tokens[entry]] = documents.values[entry] * shrink
 
 
-@_compiled
+@in_any_order
 def _best(scores: Floats, labels: Ints, found: Ints, best: Floats) -> int:
     """The largest scores and their labels, in order, into what is there; how many there are."""
     kept, top = 0, len(found)
@@ -329,11 +341,11 @@ def _best(scores: Floats, labels: Ints, found: Ints, best: Floats) -> int:
     return kept
 
 
-@_compiled
+@in_any_order
 def _before(score: float, label: int, other: float, other_label: int) -> bool:
     return score > other or (score == other and label > other_label)
 
 
-@_compiled
+@in_any_order
 def _log_sigmoid(score: float) -> float:
     return min(score, 0.0) - math.log1p(math.exp(-abs(score)))

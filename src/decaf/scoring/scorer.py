@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from scipy import sparse
 
+from decaf.model import Model
+from decaf.packed import Ints, Overlay
 from decaf.predictions import Predictions
 
-__all__ = ["Scorer", "check_tokens"]
+__all__ = ["Changes", "Scorer", "check_tokens"]
+
+
+class Changes(NamedTuple):
+    """What was changed in a model's labels since it was trained."""
+
+    overlays: tuple[Overlay, ...]  # of each instance
+    rows: Ints  # the user's row of each label, by number
+    labels: int  # how many there are, with those that were not trained
+
+    @classmethod
+    def none(cls, model: Model) -> Changes:
+        """No change."""
+        return cls(tuple(Overlay.nothing(one.labels) for one in model.packed), model.kept, model.labels.count)
 
 
 class Scorer(Protocol):

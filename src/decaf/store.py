@@ -1,0 +1,138 @@
+"""Changes of labels, kept in a database beside the model: nothing that was acknowledged is lost."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from decaf.errors import StoreError
+
+__all__ = ["Change", "LabelStore", "kept_changes", "now", "store_path", "to_lines"]
+
+_FORMAT = 1
+_WAIT = 10.0  # seconds for another process to finish its writing
+_TABLES = """
+create table if not exists labels (id text primary key, text text, at text not null) without rowid;
+create table if not exists counters (name text primary key, value integer not null) without rowid;
+"""
+
+
+class Change(NamedTuple):
+    """What became of a label."""
+
+    id: str
+    text: str | None  # None: it is hidden
+    at: str  # when, ISO 8601
+
+
+def store_path(model: str | Path) -> Path:
+    """Where the changes of a model's labels are kept: beside its folder, so that they outlive the model."""
+    model = Path(model)
+    return model.parent / f"{model.name or model.resolve().name}.labels.sqlite"
+
+
+def kept_changes(model: str | Path, path: Path | None = None) -> list[Change]:
+    """The changes that are kept beside a model, or in this file, if any."""
+    path = path or store_path(model)
+    if not path.is_file():
+        return []
+    store = LabelStore(path)
+    try:
+        return store.changes()
+    finally:
+        store.close()
+
+
+class LabelStore:
+    """Changes of labels in SQLite; several threads and processes may use one file at once."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock = threading.Lock()
+        with self._told():
+            self._database = sqlite3.connect(self.path, timeout=_WAIT, check_same_thread=False, isolation_level=None)
+            self._database.execute("pragma journal_mode = wal")
+            self._database.execute("pragma synchronous = full")  # what is acknowledged survives a power cut
+            self._begin()
+        self._written = 0  # by this connection, which data_version does not count
+
+    def put(self, label: str, text: str) -> None:
+        """Add a label, or give one another text."""
+        self.apply([Change(label, text, now())])
+
+    def hide(self, label: str) -> None:
+        """Hide a label that was trained."""
+        self.apply([Change(label, None, now())])
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """Keep all these changes, or none of them."""
+        with self._told(), self._lock, self._database:
+            self._database.execute("begin immediate")
+            self._database.executemany("insert or replace into labels values (?, ?, ?)", changes)
+            self._written += 1
+
+    def forget(self, label: str) -> None:
+        """Undo what was changed of a label."""
+        with self._told(), self._lock, self._database:
+            self._database.execute("delete from labels where id = ?", [label])
+            self._written += 1
+
+    def changes(self) -> list[Change]:
+        """All changes, in the order of ids."""
+        with self._told(), self._lock:
+            return [Change(*row) for row in self._database.execute("select id, text, at from labels order by id")]
+
+    def stamp(self) -> tuple[int, int]:
+        """Another value whenever anybody has written."""
+        with self._told(), self._lock:
+            (elsewhere,) = self._database.execute("pragma data_version").fetchone()
+            return elsewhere, self._written
+
+    def ask_reload(self) -> None:
+        """Ask all that use this file to load their model anew."""
+        with self._told(), self._lock, self._database:
+            self._database.execute("update counters set value = value + 1 where name = 'reloads'")
+            self._written += 1
+
+    def reloads(self) -> int:
+        """How often that was asked."""
+        with self._told(), self._lock:
+            (count,) = self._database.execute("select value from counters where name = 'reloads'").fetchone()
+            return int(count)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._told(), self._lock:
+            self._database.close()
+
+    def _begin(self) -> None:
+        (version,) = self._database.execute("pragma user_version").fetchone()
+        if version > _FORMAT:
+            raise StoreError(f"{self.path}: has format {version} and this decaf reads {_FORMAT}; install a newer decaf")
+        self._database.executescript(_TABLES)
+        self._database.execute("insert or ignore into counters values ('reloads', 0)")
+        self._database.execute(f"pragma user_version = {_FORMAT}")
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            advice = "make room, check who may write there, or name another file with --labels"
+            raise StoreError(f"{self.path}: changes of labels cannot be read or kept ({error}); {advice}") from error
+
+
+def to_lines(changes: Sequence[Change]) -> Iterator[str]:
+    """One JSON object a change."""
+    return (json.dumps(change._asdict(), ensure_ascii=False) for change in changes)
+
+
+def now() -> str:
+    """This moment, as changes note it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
