@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ from modules import QUICK, topics
 import decaf
 from decaf import DataError, Dataset, Model, evaluate, evaluate_model, with_features
 from decaf.errors import DecafError
+from decaf.evaluation import evaluation_of, keep_evaluation, kept_evaluation
+from decaf.metrics import frequency_quantiles
 from decaf.scoring.exact import ExactScorer
 
 FIGURES = [f"{name}@{k}" for name in ("P", "N", "PSP", "PSN") for k in (1, 3, 5)] + ["R@20", "C@20"]
@@ -83,3 +87,43 @@ def test_labels_of_the_same_number_but_other_names_are_refused(model: Model, dat
     moved = replace(dataset, labels=replace(dataset.labels, ids=ids))
     with pytest.raises(DataError, match="other labels: in row 3, 'L4' and 'L3'"):
         evaluate_model(model, moved, device="cpu")
+
+
+def test_an_evaluation_says_how_much_comes_from_rare_labels(model: Model, dataset: Dataset) -> None:
+    evaluation = evaluation_of(model, dataset, device="cpu", fast=False)
+    assert evaluation.dataset == "own"
+    assert {**evaluation.metrics, "ms_per_document": 0} == pytest.approx(
+        {**by_hand(model, dataset), "ms_per_document": 0}
+    )
+    documents = with_features(dataset, model.config.features, model.features).test.documents.need_features()
+    found = ExactScorer(model, torch.device("cpu")).top(documents, 20)
+    expected = frequency_quantiles(found, dataset.test.truth, dataset.frequency, dataset.test.filters)
+    assert evaluation.quantiles == expected
+
+
+def test_a_kept_evaluation_is_read_as_it_was(model: Model, dataset: Dataset, tmp_path: Path) -> None:
+    assert kept_evaluation(tmp_path) is None
+    evaluation = evaluation_of(model, dataset, device="cpu")
+    keep_evaluation(evaluation, tmp_path)
+    assert kept_evaluation(tmp_path) == evaluation
+    assert [path.name for path in tmp_path.iterdir()] == ["evaluation.json"]
+    other = replace(evaluation, dataset="other")
+    keep_evaluation(other, tmp_path)
+    assert kept_evaluation(tmp_path) == other
+    keep_evaluation(evaluation, tmp_path / "missing")  # it is left out
+    assert not (tmp_path / "missing").exists()
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", "null", '{"dataset": 1, "metrics": [], "quantiles": []}', "[" * 100_000, "\xff"]
+)
+def test_an_evaluation_that_cannot_be_read_is_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / "evaluation.json").write_text(content, encoding="latin-1")
+    assert kept_evaluation(tmp_path) is None
+    whole = {"dataset": "own", "metrics": {"P@1": 1.0}, "quantiles": []}
+    (tmp_path / "evaluation.json").write_text(json.dumps(whole | {"quantiles": [{"unknown": 1}]}))
+    assert kept_evaluation(tmp_path) is None
+    (tmp_path / "evaluation.json").write_text(json.dumps(whole))
+    found = kept_evaluation(tmp_path)
+    assert found is not None
+    assert found.metrics == {"P@1": 1.0}

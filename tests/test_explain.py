@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from live_models import uneven
 from modules import QUICK_SETTINGS, topics
 from numpy.typing import NDArray
 from scipy import sparse
@@ -15,7 +16,6 @@ import decaf
 from decaf import Dataset, Model, ModelError, Predictor
 from decaf.config import recipe
 from decaf.networks import Instance, Parts, Rows
-from decaf.packed import Packed
 from decaf.predictions import Match
 from decaf.scoring.explain import Explainer, Explanation
 from decaf.scoring.fast import FastScorer
@@ -30,15 +30,6 @@ KINDS = ["contrastive", "two instances", "paper", "text alone", "refinement alon
 def dataset() -> Dataset:
     """Two labels are not trained: a label's row in the model is not its row among the weights."""
     return topics(spare=(0, 5))
-
-
-def uneven(packed: Packed) -> Packed:
-    """Some labels are rarer than others, and parts weigh more towards the tail: the dataset is too even for it."""
-    assert packed.curve is not None
-    steps = np.linspace(0.5, 1.5, len(packed.curve.tails), dtype=np.float32)[:, None]
-    rarity = np.linspace(0, 2, len(packed.labels.numbers), dtype=np.float32)
-    curve = packed.curve._replace(weights=steps * packed.curve.weights)
-    return replace(packed, curve=curve, labels=packed.labels._replace(rarity=rarity))
 
 
 @pytest.fixture(scope="module")

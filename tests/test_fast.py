@@ -14,11 +14,12 @@ from decaf import Config, Model, Predictions
 from decaf import packed as packed_module
 from decaf.datasets import Items
 from decaf.errors import ModelError
-from decaf.networks import Instance
-from decaf.packed import Packed
+from decaf.networks import Instance, Rows
+from decaf.packed import Labels, Overlay, Packed
 from decaf.scoring import fast, kernels
 from decaf.scoring.exact import ExactScorer
 from decaf.scoring.fast import FastScorer
+from decaf.scoring.scorer import Changes
 
 CPU = torch.device("cpu")
 
@@ -140,3 +141,79 @@ def test_about_as_many_clusters_as_wanted_are_looked_at_and_never_fewer_than_nee
     peaked = np.zeros(count, dtype=np.float32)
     peaked[1::8] = 1  # what every eighth does not show
     assert kernels._promising(peaked, 40, 60, places) >= 60
+
+
+def moved(packed: Packed, numbers: list[int], rows: list[int]) -> tuple[Overlay, list[int]]:
+    """These labels are hidden and come back as new ones, in the same clusters; and the rows of the new ones."""
+    nothing, none = Overlay.nothing(packed.labels), np.zeros(0, dtype=np.int64)
+    places, clusters = zip(*(packed.place(nothing, number) for number in numbers), strict=True)
+    parts = [packed.labels.take(np.array([place]), none, none) for place in places]
+    added = Labels.joined(parts, np.array(clusters), len(packed.clusters.bias), SMALL.labels)
+    return Overlay(added, np.isin(np.arange(SMALL.labels), numbers)), [rows[number] for number in numbers]
+
+
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+@pytest.mark.parametrize(
+    "instances",
+    [
+        [instance(mixed=mixed())],
+        [instance(mixed=mixed(texts=False))],
+        [instance(mixed=mixed(words=False))],
+        [instance(seed, mixed=mixed()) for seed in range(2)],
+        [instance(unit=False)],
+        [tree(mixed())],
+        [tree()],
+        [searched(mixed())],
+    ],
+    ids=["blend", "no texts", "no words", "two instances", "paper", "tree with a blend", "tree", "graph"],
+)
+def test_labels_that_are_hidden_and_come_back_as_new_ones_change_nothing(
+    instances: list[Instance], precision: str
+) -> None:
+    made, numbers = model(*instances, precision=precision), [*range(0, 90, 7), 89, 40, 3]
+    given = [moved(packed, numbers, made.kept.tolist()) for packed in made.packed]
+    rows = np.concatenate([made.kept, given[0][1]])
+    changes = Changes(tuple(overlay for overlay, _ in given), rows, made.labels.count)
+    expected = ExactScorer(made, CPU).top(documents(), 12)
+    assert len({*expected.ids.ravel()} & {*given[0][1]}) > len(numbers) / 2
+    for scorer in (FastScorer(made, changes=changes), ExactScorer(made, CPU, changes=changes)):
+        assert close(scorer.top(documents(), 12), expected)
+        for at in range(0, 40, 9):
+            one = Predictions(expected.ids[at : at + 1], expected.scores[at : at + 1])
+            assert close(scorer.top(documents()[at : at + 1], 12), one)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_the_tail_of_a_call_counts_for_it_alone(fast: bool) -> None:
+    made = model(instance(mixed=mixed()))
+
+    def scorer(tail: float | None) -> FastScorer | ExactScorer:
+        return FastScorer(made, tail=tail) if fast else ExactScorer(made, CPU, tail=tail)
+
+    one, rows = scorer(0.2), documents()
+    before = one.top(rows, 5)
+    for tail in (0.0, 0.2, 0.7, 1.0):
+        expected = scorer(tail).top(rows, 5)
+        found = one.top(rows, 5, tail=tail)
+        assert np.array_equal(found.ids, expected.ids)
+        assert np.array_equal(found.scores, expected.scores)
+        assert np.array_equal(found.scores, before.scores) == (tail == 0.2)
+    assert np.array_equal(one.top(rows, 5).scores, before.scores)
+    with pytest.raises(ModelError, match="leave the tail out"):
+        FastScorer(model(instance())).top(rows, 5, tail=0.5)
+    with pytest.raises(ModelError, match="leave the tail out"):
+        ExactScorer(model(instance()), CPU).top(rows, 5, tail=0.5)
+
+
+def test_the_clusters_of_a_document_are_those_of_the_shortlister_and_the_nearest_is_the_best() -> None:
+    for made in (instance(mixed=mixed()), instance(unit=False), tree(), searched()):
+        given, shortlister = FastScorer(model(made)), made.shortlister
+        rows = documents(12)[[0, 1, 2, 4, 5, 6]]
+        tokens = Rows.of(rows, CPU)
+        vectors = shortlister.encoder(tokens.columns, tokens.starts, tokens.values)
+        clusters, scores = shortlister.nearest(vectors, made.beam)
+        for at in range(6):
+            (found,) = given.clusters(rows[at : at + 1])
+            assert found.tolist() == sorted(clusters[at].tolist())
+        best = clusters.gather(1, scores.argmax(dim=1, keepdim=True))[:, 0]
+        assert given.nearest(0, rows).tolist() == best.tolist()

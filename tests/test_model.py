@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +71,32 @@ def test_a_model_reads_back_as_it_was(model: Model, saved: Path) -> None:
     assert again.kept.tolist() == model.kept.tolist() == [0, 1, 2, 4, 5, 6, 7]
     assert [again.labels.id(row) for row in range(8)] == [f"L{row}" for row in range(8)]
     assert [again.labels.text(row) for row in range(8)] == list(model.labels.texts or [])
+
+
+def test_a_model_knows_how_often_its_labels_were_trained(model: Model, saved: Path, tmp_path: Path) -> None:
+    for one in (model, Model.load(saved)):
+        assert one.frequency is not None
+        assert one.frequency.tolist() == [6, 6, 6, 0, 6, 6, 5, 5]
+    replace(model, frequency=None).save(tmp_path / "model")
+    assert Model.load(tmp_path / "model").frequency is None
+
+
+def test_the_statistics_of_its_dataset_are_in_a_model_but_not_among_its_facts(saved: Path) -> None:
+    loaded = Model.load(saved)
+    counted = loaded.about["statistics"]
+    assert (counted["train_documents"], counted["test_documents"], counted["labels"]) == (40, 16, 8)
+    assert (counted["labels_per_document"], counted["documents_per_label"]) == (1, 5)
+    assert "statistics" not in loaded.facts()
+
+
+def test_a_version_stands_for_the_files(model: Model, saved: Path, folder: Path, tmp_path: Path) -> None:
+    version = Model.load(saved).version
+    assert re.fullmatch("[0-9a-f]{12}", version)
+    assert Model.load(folder, verify=False).version == version
+    edit(folder, seed=7)  # no file that counts
+    assert Model.load(folder).version == version
+    replace(model, frequency=None).save(tmp_path / "other")
+    assert Model.load(tmp_path / "other").version != version
 
 
 def test_a_model_that_was_read_can_be_written_again(model: Model, saved: Path, tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from instances import SMALL, Size, encoder, instance, mixed, searched, tree
 from numpy.typing import NDArray
+from scipy import sparse
 
-from decaf.networks import Instance, LabelTexts, Level
-from decaf.packed import Clusters, Curve, Encoder, Labels, Packed, quantised
+from decaf.networks import Instance, LabelTexts, Level, Rows
+from decaf.packed import Clusters, Curve, Encoder, Labels, Overlay, Packed, by_place, quantised, whole
 
 Arrays = dict[str, NDArray[Any]]
 PARTS = {
@@ -436,3 +437,166 @@ def test_a_level_that_is_not_whole_is_missed() -> None:
     del arrays["above.0.bias"]
     with pytest.raises(KeyError, match=r"above\.0\.bias"):
         Packed.from_arrays(arrays)
+
+
+def with_near_texts(made: Instance) -> Instance:
+    """What makes label texts vectors among the shortlister's documents is known."""
+    ranker = with_text_network(made).ranker
+    return replace(made, shortlister=replace(made.shortlister, texts=ranker.texts))
+
+
+@pytest.mark.parametrize("made", [instance(mixed=mixed()), tree(), searched(mixed())], ids=["blend", "tree", "graph"])
+@PRECISIONS
+def test_the_shortlister_s_label_texts_are_kept_and_must_fit(made: Instance, precision: str) -> None:
+    made = with_near_texts(made)
+    packed = Packed.of(made, precision)
+    again = Packed.from_arrays(packed.arrays())
+    again.check()
+    for one in (packed.near_texts, again.near_texts, packed.instance().shortlister.texts):
+        assert one is not None
+        assert made.shortlister.texts is not None
+        assert all(torch.equal(found, given) for found, given in zip(one, made.shortlister.texts, strict=True))
+    assert again.texts is None
+    for name in LabelTexts._fields:
+        with pytest.raises(ValueError, match=f"near_texts.{name} is not of the model"):
+            spoiled(f"near_texts.{name}", wider, made).check()
+
+
+NO_NUMBERS = np.zeros(0, dtype=np.int64)
+
+
+def rows_of(labels: Labels, place: int) -> list[NDArray[Any] | None]:
+    """All that is known of the label at this place."""
+    return [array[place] if len(array) else None for array in labels[2:]]
+
+
+def alike(one: list[NDArray[Any] | None], other: list[NDArray[Any] | None]) -> bool:
+    return all((a is None) == (b is None) and np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def some_change(packed: Packed, added: int = 11, seed: int = 3) -> Overlay:
+    """A third of the labels are hidden; so many are added to any clusters, made after some that are there."""
+    rng, count = np.random.default_rng(seed), len(packed.labels.numbers)
+    after, clusters = rng.integers(count, size=added), rng.integers(len(packed.clusters.bias), size=added)
+    parts = [packed.labels.take(np.array([place]), NO_NUMBERS, NO_NUMBERS) for place in after]
+    parts = [Overlay.nothing(packed.labels).added, *parts]
+    made = Labels.joined(parts, clusters, len(packed.clusters.bias), count)
+    return Overlay(made, rng.random(count) < 1 / 3)
+
+
+@ALL
+@PRECISIONS
+def test_labels_are_taken_as_they_are(made: Instance, precision: str) -> None:
+    labels = Packed.of(made, precision).labels
+    places = np.array([len(labels.numbers) - 1, 0, 0])
+    taken = labels.take(places, np.array([0, 3]), np.array([7, 8, 9]))
+    assert (taken.bounds.tolist(), taken.numbers.tolist()) == ([0, 3], [7, 8, 9])
+    for at, place in enumerate(places):
+        assert alike(rows_of(taken, at), rows_of(labels, place))
+    nothing = labels.take(NO_NUMBERS, np.array([0]), NO_NUMBERS)
+    for array, own in zip(nothing[2:], labels[2:], strict=True):
+        assert (len(array), array.shape[1:], array.dtype) == (0, own.shape[1:], own.dtype)
+
+
+@ALL
+def test_joined_labels_are_in_the_order_of_their_clusters_and_numbered_as_they_came(made: Instance) -> None:
+    labels, rng = Packed.of(made, "int8").labels, np.random.default_rng(1)
+    sizes, clusters = [0, 3, 1, 0, 4], rng.integers(5, size=8)
+    places = [rng.integers(len(labels.numbers), size=size) for size in sizes]
+    found = Labels.joined([labels.take(at, NO_NUMBERS, NO_NUMBERS) for at in places], clusters, 5, 100)
+    in_order = [place for at in places for place in at]
+    at = 0
+    for cluster in range(5):
+        assert found.bounds[cluster] == at
+        for number in range(8):
+            if clusters[number] == cluster:
+                assert found.numbers[at] == 100 + number
+                assert alike(rows_of(found, at), rows_of(labels, in_order[number]))
+                at += 1
+    assert found.bounds[-1] == at == 8
+    assert (found.bounds.dtype, found.numbers.dtype) == (np.int64, np.int64)
+
+
+@ALL
+@PRECISIONS
+def test_a_close_up_has_what_is_left_and_what_came_cluster_by_cluster(made: Instance, precision: str) -> None:
+    packed = Packed.of(made, precision)
+    count, rng = len(packed.clusters.bias), np.random.default_rng(2)
+    some = np.sort(rng.choice(count, size=-(-count // 3), replace=False))
+    for overlay in (Overlay.nothing(packed.labels), some_change(packed), some_change(packed, added=0)):
+        for clusters in (None, some, np.array([0]), np.arange(count)):
+            found, known = packed.close_up(overlay, clusters)
+            wanted = range(count) if clusters is None else clusters
+            at = 0
+            for new, cluster in enumerate(wanted):
+                assert found.labels.bounds[new] == at
+                for labels in (packed.labels, overlay.added):
+                    for place in range(labels.bounds[cluster], labels.bounds[cluster + 1]):
+                        number = labels.numbers[place]
+                        if number < len(overlay.hidden) and overlay.hidden[number]:
+                            continue
+                        assert known[found.labels.numbers[at]] == number
+                        assert alike(rows_of(found.labels, at), rows_of(labels, place))
+                        at += 1
+            assert found.labels.bounds[-1] == at == len(known) == len(found.labels.numbers)
+            assert sorted(found.labels.numbers) == list(range(at))
+            assert found.beam == min(packed.beam, len(wanted))
+            for name, array in found.clusters._asdict().items():
+                own = getattr(packed.clusters, name)
+                assert np.array_equal(array, own if name == "rotation" else own[list(wanted)])
+            if at and (clusters is None or not packed.above):
+                found.check()
+
+
+def test_a_close_up_without_changes_is_the_very_instance() -> None:
+    for made in MADE.values():
+        packed = Packed.of(made, "float32")
+        found, known = packed.close_up(Overlay.nothing(packed.labels))
+        assert known.tolist() == packed.labels.numbers.tolist()
+        assert same(replace(found, labels=found.labels._replace(numbers=known), beam=packed.beam).instance(), made)
+
+
+@ALL
+def test_every_label_has_its_place(made: Instance) -> None:
+    packed = Packed.of(made, "int8")
+    overlay, count = some_change(packed), len(packed.labels.numbers)
+    for labels in (packed.labels, overlay.added):
+        for cluster in range(len(packed.clusters.bias)):
+            for place in range(labels.bounds[cluster], labels.bounds[cluster + 1]):
+                assert packed.place(overlay, int(labels.numbers[place])) == (place, cluster)
+    with pytest.raises(ValueError, match="not enough values"):
+        packed.place(overlay, count + 11)
+
+
+@ALL
+@PRECISIONS
+def test_an_instance_of_some_tokens_says_the_same_of_documents_that_have_no_others(
+    made: Instance, precision: str
+) -> None:
+    packed, rng = Packed.of(made, precision), np.random.default_rng(5)
+    count = len(packed.far.table)
+    tokens = np.sort(rng.choice(count, size=max(1, count // 4), replace=False)).astype(np.int64)
+    dense = np.zeros((6, count), dtype=np.float32)
+    dense[:, tokens] = rng.random((6, len(tokens))) * (rng.random((6, len(tokens))) < 0.5)
+    rows = sparse.csr_array(dense)
+    small = packed.of_tokens(tokens)
+    narrow = by_place(rows, tokens)
+    assert narrow.shape == (6, len(tokens) + 1)
+    assert np.array_equal(narrow.toarray()[:, :-1], dense[:, tokens])
+    assert not narrow.toarray()[:, -1].any()
+    for of_small, own in ((small.near, packed.near), (small.far, packed.far)):
+        table = whole(of_small.table, of_small.scales)
+        assert np.array_equal(table[:-1], whole(own.table, own.scales)[tokens])
+        assert not table[-1].any()
+    place = {int(token): at for at, token in enumerate(tokens)}
+    for named, before in ((small.labels.words, packed.labels.words), (small.labels.cues, packed.labels.cues)):
+        assert named.dtype == np.int32
+        assert named.tolist() == [[place.get(token, len(tokens)) for token in row] for row in before.tolist()]
+    every = torch.arange(len(packed.labels.numbers)).repeat(6, 1)
+
+    def parts(of: Packed, given: sparse.csr_array) -> list[torch.Tensor]:
+        documents = Rows.of(given, torch.device("cpu"))
+        return list(of.instance().parts_of(documents.columns, documents.starts, documents.values, every))
+
+    for found, expected in zip(parts(small, narrow), parts(packed, rows), strict=True):
+        assert torch.allclose(found, expected, atol=1e-5)

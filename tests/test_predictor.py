@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from live_models import changes_of, model_of
 from modules import QUICK, topics
 
 import decaf
@@ -122,3 +123,57 @@ def test_a_threshold_on_chances_that_were_not_measured_is_warned_of(
     assert [record.message for record in caplog.records] == [
         "the chances of this model were not measured on held-out documents; a threshold says little"
     ] * warned
+
+
+@pytest.fixture(scope="module")
+def leaning() -> Model:
+    """One whose answers depend on the tail."""
+    return model_of("contrastive")
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_the_tail_of_a_call_counts_for_it_alone(leaning: Model, dataset: Dataset, fast: bool) -> None:
+    texts = list(dataset.test.documents.texts or [])
+    predictor = Predictor(leaning, tail=0.1, fast=fast)
+    before, explained = predictor.predict(texts), predictor.explain(texts[0])
+    for tail in (0.0, 0.1, 1.0):
+        other = Predictor(leaning, tail=tail, fast=fast)
+        found, expected = predictor.predict(texts, tail=tail), other.predict(texts)
+        assert np.array_equal(found.ids, expected.ids)
+        assert np.array_equal(found.scores, expected.scores)
+        assert np.array_equal(found.scores, before.scores) == (tail == 0.1)
+        assert predictor.explain(texts[0], tail=tail) == other.explain(texts[0])
+        assert predictor.explain(texts[0], before[0], tail=tail) == other.explain(texts[0], before[0])
+    assert np.array_equal(predictor.predict(texts).scores, before.scores)
+    assert predictor.explain(texts[0]) == explained
+
+
+def test_a_call_on_a_model_without_a_blend_has_no_tail(model: Model) -> None:
+    for fast in (True, False):
+        with pytest.raises(ModelError, match="only models of the contrastive recipe can lean from head to tail"):
+            Predictor(model, fast=fast).predict(["topic aa"], tail=0.0)
+
+
+def test_an_update_keeps_the_tail_and_the_scorer(leaning: Model) -> None:
+    for fast in (True, False):
+        predictor = Predictor(leaning, tail=0.9, fast=fast, threads=2)
+        updated = predictor.updated(changes_of({"new": "topic zq"}))
+        expected = Predictor(leaning, tail=0.9, fast=fast, changes=changes_of({"new": "topic zq"}))
+        assert type(updated.scorer) is type(predictor.scorer)
+        found, wanted = updated.predict(["topic zq"]), expected.predict(["topic zq"])
+        assert np.array_equal(found.ids, wanted.ids)
+        assert np.array_equal(found.scores, wanted.scores)
+        assert updated.explain("topic zq") == expected.explain("topic zq")
+        assert updated.labels.id(int(found.ids[0, 0])) == "new"
+        assert predictor.labels.count == 24
+        assert updated.knows("topic")
+        assert not updated.knows("漢")
+
+
+def test_a_warning_that_was_given_is_not_repeated_after_an_update(
+    leaning: Model, caplog: pytest.LogCaptureFixture
+) -> None:
+    predictor = Predictor(replace(leaning, about=leaning.about | {"calibrated": False}))
+    predictor.predict(["topic aa"], threshold=0.2)
+    predictor.updated([]).predict(["topic aa"], threshold=0.2)
+    assert len(caplog.records) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import decaf
 from decaf import ConfigError, DataError, Dataset, Model, ModelError, Predictor, TrainingError, evaluate_model, recipe
 from decaf.cli import app
 from decaf.errors import DecafError
+from decaf.evaluation import kept_evaluation
 
 FIGURES = [f"{name}@{k}" for name in ("P", "N", "PSP", "PSN") for k in (1, 3, 5)] + ["R@20", "C@20"]
 SETTINGS = ["--recipe", "paper", *(word for setting in QUICK_SETTINGS for word in ("--set", setting))]
@@ -254,6 +256,21 @@ def test_train_trains_the_contrastive_recipe_unless_told_otherwise(data: Path, c
     assert np.array_equal(found.scores, wanted.scores)
     figures = json.loads(call("evaluate", contrastive, data, "--json", "--device", "cpu").stdout)
     assert figures["P@1"] > 85
+
+
+def test_evaluate_leaves_the_figures_beside_the_model_unless_they_lean(
+    data: Path, contrastive: Path, tmp_path: Path
+) -> None:
+    leaning = Path(shutil.copytree(contrastive, tmp_path / "model"))
+    (leaning / "evaluation.json").unlink(missing_ok=True)
+    call("evaluate", leaning, data, "--device", "cpu", "--tail", 0.9)
+    assert kept_evaluation(leaning) is None
+    figures = json.loads(call("evaluate", leaning, data, "--json", "--device", "cpu").stdout)
+    kept = kept_evaluation(leaning)
+    assert kept is not None
+    assert (kept.dataset, kept.metrics) == ("own", figures)
+    assert kept.quantiles
+    Model.load(leaning)  # the file is none of the model's
 
 
 @pytest.mark.parametrize("tail", [0, 0.5, 1])

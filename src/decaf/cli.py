@@ -174,6 +174,7 @@ def evaluate(
         print(json.dumps(figures))
     else:
         console.show_metrics({model.name: figures})
+        console.show_quantiles({model.name: evaluation.quantiles})
         console.out.print(f"{figures['ms_per_document']:.3f} ms a document")
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "TableSettings",
     "TokenSettings",
     "recipe",
+    "recipe_of",
 ]
 
 
@@ -166,7 +167,7 @@ class BlendSettings(_Stage):
 
     words: bool = _setting(True, "count how like a document is to the documents of a label, by their tokens")
     linear: bool = _setting(True, "and what a linear classifier over the tokens says of each label (blend.words)")
-    tail: float = _setting(0.3, "from 0, the most right answers, to 1, the most for rare labels", low=0, high=1)
+    tail: float = _setting(0.4, "from 0, the most right answers, to 1, the most for rare labels", low=0, high=1)
 
 
 @dataclass(frozen=True)
@@ -322,6 +323,11 @@ RECIPES = {
     "paper": Config().with_settings(_PAPER),
     "paper-lite": Config().with_settings([*_PAPER, "model.lite=true"]),
 }
+
+
+def recipe_of(config: Config) -> str:
+    """The name of the recipe that settings are nearest to."""
+    return min(RECIPES, key=lambda name: len(config.changed(RECIPES[name])))
 
 
 def recipe(name: str = "contrastive") -> Config:

@@ -9,7 +9,7 @@ from decaf.datasets.tables import open_csv
 from decaf.errors import DataError
 from decaf.live import Live
 from decaf.model import Model
-from decaf.store import Change, LabelStore, now, store_path
+from decaf.store import Change, LabelStore, kept_changes, now, store_path
 
 __all__ = ["LONGEST_ID", "LONGEST_TEXT", "add_labels", "checked_label", "read_labels", "remove_label"]
 
@@ -23,6 +23,8 @@ def checked_label(label: str, text: str) -> tuple[str, str]:
         raise DataError(
             f"{label!r} is no id; expected 1 to {LONGEST_ID} printable characters without space at the ends"
         )
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise DataError(f"the text of {label!r} is not UTF-8; convert it first")
     if not text or len(text) > LONGEST_TEXT:
         raise DataError(f"the text of {label!r} has {len(text)} characters; expected 1 to {LONGEST_TEXT}")
     return label, text
@@ -63,12 +65,11 @@ def add_labels(model: Path, wanted: Mapping[str, str], kept: Path | None = None)
 
 def remove_label(model: Path, label: str, kept: Path | None = None) -> bool:
     """Take an added label away, or hide one that was trained; whether it was that."""
+    trained = Live(Model.load(model)).labels.find(label) is not None
+    if not trained and label not in {change.id for change in kept_changes(model, kept)}:
+        raise DataError(f"there is no label {label!r}; see decaf labels list")
     store = LabelStore(kept or store_path(model))
     try:
-        changes = store.changes()
-        trained = Live(Model.load(model)).labels.find(label) is not None
-        if not trained and label not in {change.id for change in changes}:
-            raise DataError(f"there is no label {label!r}; see decaf labels list")
         if trained:
             store.hide(label)
         else:

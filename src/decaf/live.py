@@ -61,12 +61,12 @@ class Live:
         texts = {
             label: text
             for label, (row, text) in changed.items()
-            if text is not None and (row is None or text != names.text(row))
+            if text is not None and (row is None or not names.trained(row) or text != names.text(row))
         }
         wanted = [label for label, text in texts.items() if label not in made or made[label].text != text]
         fresh = self._maker.made([texts[label] for label in wanted], [changed[label][0] for label in wanted])
-        self._made = {label: made[label] for label in texts if label in made and label not in wanted}
-        self._made |= dict(zip(wanted, fresh, strict=True))
+        made = made | dict(zip(wanted, fresh, strict=True))
+        self._made = {label: made[label] for label in texts}  # in the order of the changes, whatever was before
         self.labels = LabelView(self, names, {label: (changed[label][0], texts[label]) for label in texts}, hidden)
 
     def updated(self, changes: Sequence[Change]) -> Live:
@@ -98,7 +98,7 @@ class _Names:
     """The ids and texts of a model's own labels."""
 
     def __init__(self, model: Model) -> None:
-        self._items, self._frequency = model.labels, model.frequency
+        self._items, self._frequency, self._kept = model.labels, model.frequency, model.kept
         self.count = model.labels.count
 
     @cached_property
@@ -122,6 +122,10 @@ class _Names:
 
     def text(self, row: int) -> str:
         return self._items.text(row)
+
+    def trained(self, row: int) -> bool:
+        at = int(np.searchsorted(self._kept, row))
+        return at < len(self._kept) and bool(self._kept[at] == row)
 
     def frequency(self, row: int) -> int:
         return 0 if self._frequency is None else int(self._frequency[row])
@@ -192,7 +196,7 @@ class LabelView:
     def is_own(self, label: str, text: str) -> bool:
         """Whether the model was trained with this label and this text."""
         row = self.names.row(label)
-        return row is not None and self.names.text(row) == text
+        return row is not None and self.names.trained(row) and self.names.text(row) == text
 
     def id(self, row: int) -> str:
         """The user's name for a label."""
@@ -220,12 +224,12 @@ class LabelView:
 
     def search(self, words: str, *, offset: int = 0, limit: int = 20, live: bool = False) -> tuple[int, list[int]]:
         """How many labels have all these words in their text, or one as their id, and some of them, as rows."""
-        wanted = words.casefold().split()
+        wanted = words.split()
         if not wanted and not live:
             return self.count, list(range(self.count)[offset : offset + limit])
         rows = sorted({*self._texts, *self.hidden_rows})
         if not live:
-            others = self.names.having(words.split())
+            others = self.names.having(wanted)
             rows = [*others[~np.isin(others, list(self._texts))].tolist(), *self._texts]
         changed = {row for row in rows if row in self._texts or live}
         found = sorted(row for row in set(rows) if row not in changed or self._has(row, wanted))
@@ -233,7 +237,7 @@ class LabelView:
 
     def _has(self, row: int, words: Sequence[str]) -> bool:
         text, label = self.text(row).casefold(), self.id(row)
-        return all(word in text or word == label.casefold() for word in words)
+        return all(word.casefold() in text or word == label for word in words)
 
     def neighbours(self, row: int, top: int = 10) -> list[tuple[int, float]]:
         """The labels most like one, and their cosines: by text where a model has that, or by what was learned."""
@@ -445,4 +449,5 @@ def _texts(made: LabelTexts | None, encoder: Encoder, features: sparse.csr_array
     places = torch.as_tensor(np.searchsorted(tokens, features.indices))
     starts, weights = torch.as_tensor(features.indptr[:-1].astype(np.int64)), torch.as_tensor(features.data)
     bags: Tensor = embedding_bag(places, table, starts, mode="sum", per_sample_weights=weights)
-    return made(bags).numpy()
+    # One by one: a product of matrices gives a row other last digits in other company, and labels are made once.
+    return np.concatenate([made(bag[None]).numpy() for bag in bags])

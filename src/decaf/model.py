@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
-from decaf.config import Config, FeatureSettings
+from decaf.config import Config, FeatureSettings, recipe_of
 from decaf.datasets import Items
 from decaf.datasets.files import share
 from decaf.errors import ConfigError, DecafError, ModelError
@@ -143,6 +143,7 @@ class Model:
         """What the model is made of, for people and JSON."""
         first = self.packed[0]
         return {
+            "recipe": recipe_of(self.config),
             **{name: value for name, value in self.about.items() if name != "statistics"},
             "instances": len(self.packed),
             "dim": first.labels.weights.shape[1],

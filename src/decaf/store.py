@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,10 +18,11 @@ __all__ = ["Change", "LabelStore", "kept_changes", "now", "store_path", "to_line
 
 _FORMAT = 1
 _WAIT = 10.0  # seconds for another process to finish its writing
-_TABLES = """
-create table if not exists labels (id text primary key, text text, at text not null) without rowid;
-create table if not exists counters (name text primary key, value integer not null) without rowid;
-"""
+_TABLES = (
+    "create table if not exists labels (id text primary key, text text, at text not null) without rowid",
+    "create table if not exists counters (name text primary key, value integer not null) without rowid",
+    "insert or ignore into counters values ('reloads', 0)",
+)
 
 
 class Change(NamedTuple):
@@ -34,7 +36,8 @@ class Change(NamedTuple):
 def store_path(model: str | Path) -> Path:
     """Where the changes of a model's labels are kept: beside its folder, so that they outlive the model."""
     model = Path(model)
-    return model.parent / f"{model.name or model.resolve().name}.labels.sqlite"
+    model = model.resolve() if model.name in ("", "..") else model
+    return model.with_name(f"{model.name}.labels.sqlite")
 
 
 def kept_changes(model: str | Path, path: Path | None = None) -> list[Change]:
@@ -57,9 +60,13 @@ class LabelStore:
         self._lock = threading.Lock()
         with self._told():
             self._database = sqlite3.connect(self.path, timeout=_WAIT, check_same_thread=False, isolation_level=None)
-            self._database.execute("pragma journal_mode = wal")
-            self._database.execute("pragma synchronous = full")  # what is acknowledged survives a power cut
-            self._begin()
+            try:
+                self._use_wal()
+                self._database.execute("pragma synchronous = full")  # what is acknowledged survives a power cut
+                self._begin()
+            except BaseException:
+                self._database.close()
+                raise
         self._written = 0  # by this connection, which data_version does not count
 
     def put(self, label: str, text: str) -> None:
@@ -111,13 +118,29 @@ class LabelStore:
         with self._told(), self._lock:
             self._database.close()
 
+    def _use_wal(self) -> None:
+        """Readers and writers do not wait for each other; of those that begin a file at once, all but one try again."""
+        until = time.monotonic() + _WAIT
+        while True:
+            try:
+                self._database.execute("pragma journal_mode = wal")
+                break
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
+
     def _begin(self) -> None:
         (version,) = self._database.execute("pragma user_version").fetchone()
         if version > _FORMAT:
             raise StoreError(f"{self.path}: has format {version} and this decaf reads {_FORMAT}; install a newer decaf")
-        self._database.executescript(_TABLES)
-        self._database.execute("insert or ignore into counters values ('reloads', 0)")
-        self._database.execute(f"pragma user_version = {_FORMAT}")
+        if version == _FORMAT:
+            return  # whoever opens the file to read it has written nothing
+        with self._database:
+            self._database.execute("begin immediate")
+            for statement in _TABLES:
+                self._database.execute(statement)
+            self._database.execute(f"pragma user_version = {_FORMAT}")
 
     @contextmanager
     def _told(self) -> Iterator[None]:

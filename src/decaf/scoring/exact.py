@@ -40,7 +40,7 @@ class ExactScorer:
         self._instances = [instance.to(device) for instance, _ in made]
         self._numbers = [torch.as_tensor(numbers).to(device) for _, numbers in made]
         widest = max(len(instance.ranker.bias) for instance in self._instances)
-        self._documents = max(1, min(2048, _ENTRIES // widest))
+        self._documents = max(1, min(2048, _ENTRIES // max(1, widest)))
         self._tokens = model.tokens
 
     @property
@@ -54,6 +54,8 @@ class ExactScorer:
         check_tokens(documents, self._tokens)
         ids = np.full((documents.shape[0], top), -1, dtype=np.int64)
         scores = np.full((documents.shape[0], top), -np.inf, dtype=np.float32)
+        if not any(len(numbers) for numbers in self._numbers):
+            return Predictions(ids, scores)  # all labels are hidden
         with progress("predicting", documents.shape[0]) as advance, torch.inference_mode():
             for start in range(0, documents.shape[0], self._documents):
                 part = sparse.csr_array(documents[start : start + self._documents])

@@ -83,9 +83,10 @@ class Explainer:
 
     def _numbers(self, rows: list[int]) -> Ints:
         """The numbers of labels; of one that was changed the later counts."""
-        found = [np.flatnonzero(self._changes.rows == row) for row in rows]
+        hidden = np.flatnonzero(self._changes.overlays[0].hidden)
+        found = [np.setdiff1d(np.flatnonzero(self._changes.rows == row), hidden) for row in rows]
         if not all(len(numbers) for numbers in found):
-            raise ValueError("a label that was not trained has no score to explain")
+            raise ValueError("a label that was not trained or is hidden has no score to explain")
         return np.array([numbers[-1] for numbers in found])
 
     def _sights(self, row: sparse.csr_array, numbers: Ints) -> list[_Sight]:
