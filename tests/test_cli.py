@@ -35,6 +35,7 @@ VERBS = {
     "match": ["DATA", "--output", "-o", "--top", "--set"],
     "metrics": ["DATA", "PREDICTIONS", "--set", "--json"],
     "settings": ["--recipe", "--set", "--json"],
+    "serve": ["MODEL", "--host", "--port", "--workers", "--labels", "--read-key", "--write-key", "--no-watch"],
 }
 
 

@@ -15,6 +15,7 @@ import typer
 
 from decaf import __version__
 from decaf.errors import ConfigError, DataError, DecafError
+from decaf.serving import ServeSettings
 
 if TYPE_CHECKING:
     from decaf.batch import BatchSettings
@@ -35,6 +36,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+SERVED = ServeSettings()
 Data = Annotated[
     str, typer.Argument(metavar="DATA", help="A dataset: a folder, a table, or `catalogue`, the embedded one.")
 ]
@@ -370,6 +372,67 @@ def settings(recipe: Recipe = "contrastive", assignments: Assignments = None, as
         print(json.dumps(config.to_json(), indent=1))
     else:
         console.show_settings(config)
+
+
+@app.command()
+def serve(
+    model: ModelFolder,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is all of them.")] = SERVED.host,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: one that is free.")] = SERVED.port,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that answer.")] = SERVED.workers,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each worker's scorer.")] = SERVED.threads,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where live labels are kept; left out: MODEL.labels.sqlite.")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch/--no-watch", help="Load another model when it stands there.")
+    ] = SERVED.watch,
+    read_key: Annotated[
+        str, typer.Option(metavar="KEY", envvar="DECAF_READ_KEY", show_envvar=True, help="Who asks must send this key.")
+    ] = "",
+    write_key: Annotated[
+        str,
+        typer.Option(metavar="KEY", envvar="DECAF_WRITE_KEY", show_envvar=True, help="Who changes must send this key."),
+    ] = "",
+    cors: Annotated[
+        list[str] | None, typer.Option(metavar="ORIGIN", help="Let pages of this origin ask, as often as needed.")
+    ] = None,
+    body_bytes: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = SERVED.body_bytes,
+    texts: Annotated[int, typer.Option(min=1, help="Texts of a request.")] = SERVED.texts,
+    text_length: Annotated[int, typer.Option(min=1, help="Characters of a text.")] = SERVED.text_length,
+    top: Annotated[int, typer.Option(min=1, help="Most labels for each text.")] = SERVED.top,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of a CSV file.")] = SERVED.rows,
+    queue: Annotated[int, typer.Option(min=1, help="Requests that may wait to be scored.")] = SERVED.queue,
+    concurrency: Annotated[int, typer.Option(min=1, help="Requests at once, in each worker.")] = SERVED.concurrency,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for a request.")] = SERVED.timeout,
+    drain: Annotated[float, typer.Option(min=0.001, help="Seconds for running requests after SIGTERM.")] = SERVED.drain,
+) -> None:
+    """Answer over HTTP, with a page to try the model on."""
+    from decaf import console
+    from decaf.serving import serve as run
+
+    settings = ServeSettings(
+        host=host,
+        port=port,
+        workers=workers,
+        threads=threads,
+        labels="" if labels is None else str(labels),
+        watch=watch,
+        read_key=read_key,
+        write_key=write_key,
+        cors=tuple(cors or ()),
+        body_bytes=body_bytes,
+        texts=texts,
+        text_length=text_length,
+        top=top,
+        rows=rows,
+        queue=queue,
+        concurrency=concurrency,
+        timeout=timeout,
+        drain=drain,
+    )
+    with console.session():
+        run(model, settings, announce=console.say)
 
 
 labels_app = typer.Typer(

@@ -1,0 +1,135 @@
+"""The server: a socket, the worker behind it or several of them, and its end."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from types import FrameType
+
+from decaf.errors import ConfigError, DecafError, ModelError
+from decaf.serving.settings import ServeSettings
+
+__all__ = ["serve"]
+
+log = logging.getLogger(__name__)
+
+_BACKLOG = 2_048
+_FAILED = 3  # exit status of a worker that cannot begin
+_SPARE = 5.0  # seconds that workers have to end after they have drained
+
+
+def serve(model: Path, settings: ServeSettings, *, announce: Callable[[str], None] = log.info) -> None:
+    """Serve a model folder until SIGTERM or Ctrl-C; the address is announced."""
+    if not (model / "model.json").is_file():
+        raise ModelError(f"{model}: holds no model (there is no model.json); train one with decaf train")
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with _listening(settings) as listener:
+            host, port = listener.getsockname()[:2]
+            announce(f"serving {model} at http://{f'[{host}]' if ':' in host else host}:{port}")
+            if settings.workers == 1:
+                _work(model, settings, listener)
+            else:
+                _supervise(model, settings, listener)
+    except KeyboardInterrupt:
+        log.info("ended")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _listening(settings: ServeSettings) -> socket.socket:
+    """A socket on which connections already wait."""
+    try:
+        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        where = f"{settings.host}:{settings.port}"
+        raise ConfigError(f"{where}: cannot listen there ({error.strerror}); choose --host or --port") from error
+
+
+def _supervise(model: Path, settings: ServeSettings, listener: socket.socket) -> None:
+    """Keep so many workers running until told to end."""
+    with tempfile.TemporaryDirectory(prefix="decaf-") as folder:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # read by workers: their measures meet there
+        workers: list[SpawnProcess] = []
+        try:
+            workers.extend(_started(model, settings, listener) for _ in range(settings.workers))
+            while True:
+                wait([worker.sentinel for worker in workers])
+                for at, worker in enumerate(workers):
+                    if not worker.is_alive():
+                        workers[at] = _replaced(worker, model, settings, listener)
+        finally:
+            _end(workers, settings.drain + _SPARE)
+            del os.environ["PROMETHEUS_MULTIPROC_DIR"]
+
+
+def _started(model: Path, settings: ServeSettings, listener: socket.socket) -> SpawnProcess:
+    process = multiprocessing.get_context("spawn").Process(target=_work_for_another, args=(model, settings, listener))
+    process.start()
+    return process
+
+
+def _replaced(worker: SpawnProcess, model: Path, settings: ServeSettings, listener: socket.socket) -> SpawnProcess:
+    """Another worker for one that ended; one that could not begin is the end of all."""
+    if worker.exitcode == _FAILED:
+        raise ModelError("a worker could not begin; what it said stands above")
+    from prometheus_client.multiprocess import mark_process_dead
+
+    log.warning("worker %d ended (%s); starting another", worker.pid, worker.exitcode)
+    mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
+    return _started(model, settings, listener)
+
+
+def _end(workers: list[SpawnProcess], seconds: float) -> None:
+    """Have workers drain; those that do not end in time are killed."""
+    for worker in workers:
+        worker.terminate()
+    for worker in workers:
+        worker.join(seconds)
+        if worker.is_alive():
+            worker.kill()
+            worker.join()
+
+
+def _work(model: Path, settings: ServeSettings, listener: socket.socket) -> None:
+    """Answer requests in this process."""
+    from decaf.serving.worker import work  # torch and all: a supervisor does without
+
+    work(model, settings, listener)
+
+
+def _work_for_another(model: Path, settings: ServeSettings, listener: socket.socket) -> None:
+    """Answer requests in a process of a supervisor."""
+    from decaf import console
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with console.session():
+        try:
+            _work(model, settings, listener)
+        except KeyboardInterrupt:
+            pass
+        except DecafError as error:
+            log.error("%s", error)
+            raise SystemExit(_FAILED) from None
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)

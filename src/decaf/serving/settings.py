@@ -1,0 +1,45 @@
+"""What a server is told: where to listen, its limits and its keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from decaf.errors import ConfigError
+
+__all__ = ["ServeSettings"]
+
+_POSITIVE = (
+    *("workers", "threads", "body_bytes", "texts", "text_length", "top", "rows", "queue", "concurrency"),
+    *("timeout", "drain"),
+)
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """Where a server listens, what it bounds, and who may ask it."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000  # 0: one that is free
+    workers: int = 1  # processes
+    threads: int = 1  # of each worker's scorer
+    labels: str = ""  # file of the live labels; empty: beside the model
+    watch: bool = True  # load the folder anew when another model stands there
+    read_key: str = ""  # empty: everybody may read
+    write_key: str = ""  # empty: who may read may write
+    cors: tuple[str, ...] = ()  # origins whose pages may ask
+    body_bytes: int = 1 << 20
+    texts: int = 256  # of one request
+    text_length: int = 10_000  # characters
+    top: int = 100
+    rows: int = 10_000  # of a CSV file
+    queue: int = 1_024  # requests that wait to be scored
+    concurrency: int = 2_048  # requests at once, in each worker
+    timeout: float = 10.0  # seconds for a request
+    drain: float = 30.0  # seconds that running requests have to end after SIGTERM
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} must be above 0, not {getattr(self, name)!r}")
+        if not 0 <= self.port < 1 << 16:
+            raise ConfigError(f"port must be from 0 to 65535, not {self.port}")

@@ -1,0 +1,98 @@
+"""A worker: answers requests in its process, keeps its model up to date, and ends without losing any."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from pathlib import Path
+
+import torch
+import uvicorn
+
+from decaf.errors import DecafError
+from decaf.serving.app import create_app
+from decaf.serving.engine import Engine
+from decaf.serving.service import Service
+from decaf.serving.settings import ServeSettings
+from decaf.store import store_path
+
+__all__ = ["work"]
+
+_GRACE = 1.0  # seconds for kept-alive connections to ask once more before they are closed
+_LOOK = 1.0  # seconds between two looks for another model
+_SWITCH = 0.0005  # seconds until another thread has its turn: the one that scores works in short steps
+_KEEP_ALIVE = 75  # seconds: longer than proxies keep a connection
+_HEADERS = [
+    (
+        "Content-Security-Policy",
+        "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    ),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+]
+
+
+def work(model: Path, settings: ServeSettings, listener: socket.socket) -> None:
+    """Answer requests in this process until told to end."""
+    sys.setswitchinterval(_SWITCH)
+    torch.set_num_threads(settings.threads)
+    labels = Path(settings.labels) if settings.labels else store_path(model)
+    service = Service(Engine(model, labels, threads=settings.threads, watch=settings.watch), settings)
+    server = _Server(service)
+    try:
+        server.run(sockets=[listener])
+    finally:
+        service.close()
+    if server.failure is not None:
+        raise server.failure
+
+
+class _Server(uvicorn.Server):
+    """Loads the model while it listens, looks for another, and drains before it ends."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(
+            uvicorn.Config(
+                create_app(service),
+                lifespan="off",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,  # nothing here asks who the client is
+                server_header=False,
+                headers=_HEADERS,
+                timeout_keep_alive=_KEEP_ALIVE,
+                timeout_graceful_shutdown=round(service.settings.drain) or 1,
+            )
+        )
+        self.failure: DecafError | None = None  # why no model could be loaded
+        self._service = service
+
+    async def main_loop(self) -> None:
+        """Keep the model up to date until told to end."""
+        keeping = asyncio.create_task(self._keep())
+        try:
+            await super().main_loop()
+        finally:
+            keeping.cancel()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, tell clients with their next answer, and finish what runs."""
+        self._service.draining = True
+        for server in self.servers:
+            server.close()
+        end = asyncio.get_running_loop().time() + _GRACE
+        while self.server_state.connections and asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(0.05)
+        await super().shutdown(sockets)
+
+    async def _keep(self) -> None:
+        try:
+            await self._service.load()
+        except DecafError as error:
+            self.failure, self.should_exit = error, True
+            return
+        while True:
+            await asyncio.sleep(_LOOK)
+            await self._service.follow()
