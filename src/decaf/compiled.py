@@ -9,8 +9,9 @@ from typing import Any, TypeVar, cast
 
 from numba import njit
 
-__all__ = ["compiled", "drop_stale", "in_any_order"]
+__all__ = ["compiled", "drop_stale", "in_any_order", "inlined"]
 
+_ANY_ORDER = {"reassoc", "contract", "arcp", "nsz"}
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -21,8 +22,12 @@ def compiled(function: _Function) -> _Function:
 
 def in_any_order(function: _Function) -> _Function:
     """The same, where sums may be taken in any order."""
-    made = njit(nogil=True, fastmath={"reassoc", "contract", "arcp", "nsz"}, cache=True)(function)
-    return cast("_Function", made)
+    return cast("_Function", njit(nogil=True, fastmath=_ANY_ORDER, cache=True)(function))
+
+
+def inlined(function: _Function) -> _Function:
+    """The same as a part of the loops that call it: handing over many arrays has a price."""
+    return cast("_Function", njit(nogil=True, fastmath=_ANY_ORDER, cache=True, inline="always")(function))
 
 
 def drop_stale(source: str, others: Sequence[str] = ()) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decaf import packed
-from decaf.compiled import drop_stale, in_any_order
+from decaf.compiled import drop_stale, in_any_order, inlined
 from decaf.networks.words import LEAST_SHARE
 from decaf.packed import Clusters, Encoder, Floats, Ints, Labels, Overlay
 
@@ -198,7 +198,7 @@ def rank(
                 chances[document, at] = _log_sigmoid(blend[6] * chances[document, at] + company)
 
 
-@in_any_order
+@inlined
 def _score(place: int, labels: Labels, near: Floats, far: Floats, weighs: Floats, blend: Floats) -> float:
     """What all parts but the cluster's say of a label."""
     score = _product(labels.weights[place], far) * labels.weight_scales[place]
@@ -219,7 +219,7 @@ def _score(place: int, labels: Labels, near: Floats, far: Floats, weighs: Floats
     return float(score)
 
 
-@in_any_order
+@inlined
 def _hidden(changes: Overlay, number: int) -> bool:
     return len(changes.hidden) > 0 and bool(changes.hidden[number])
 
@@ -297,7 +297,7 @@ def rank_apart(
         _best(scores[:count], numbers, found[document], chances[document])
 
 
-@in_any_order
+@inlined
 def _score_apart(place: int, labels: Labels, far: Floats) -> float:
     """The logarithm of a label's own chance."""
     score = _product(labels.weights[place], far) * labels.weight_scales[place]

@@ -111,7 +111,7 @@ function metricsTable(metrics) {
 
 /** Bars from the rarest labels to the most frequent: what each group of labels adds to P@5. */
 function quantileChart(quantiles) {
-  const [step, height, head, foot] = [84, 120, 22, 40];
+  const [step, height, head, foot] = [96, 120, 22, 40];
   const width = step * quantiles.length;
   const viewBox = `0 0 ${width} ${head + height + foot}`;
   const most = Math.max(...quantiles.map((one) => one.contribution)) || 1;
