@@ -265,6 +265,50 @@ def latency() -> str:
     return "\n\n".join(["## One query", about, *sections])
 
 
+def serve() -> str:
+    """The service under load."""
+    sections = []
+    for file in sorted(RESULTS.glob("serve-*.json")):
+        report = load(file.stem)
+        figures = report["figures"]
+        rows = [
+            (clients, f"{of['per_second']:,}", f"{of['p50']:.2f}", f"{of['p99']:.2f}", of["errors"])
+            for clients, of in figures["clients"].items()
+        ]
+        live, memory = figures["live"], figures["memory_mb"]
+        held = ", ".join(f"{value:.0f} after {int(requests):,}" for requests, value in memory.items())
+        sections += [
+            f"{figures['dataset']}, one worker; the load comes from another process on the same cores.",
+            origin(report, f"python -m benchmarks.serve MODEL {figures['dataset']}"),
+            table(("clients", "requests a second", "p50, ms", "p99, ms", "errors"), rows),
+            f"Of {live['added']} labels added while it ran, {live['predicted_at_once']} were in the next answer to "
+            f"their own text, {live['p50']:.1f} ms after the acknowledgement (median), {live['most']:.1f} at most. "
+            f"Resident megabytes: {held} requests.",
+        ]
+    return "\n\n".join(["## The service", *sections]) if sections else ""
+
+
+def live_labels() -> str:
+    """Labels added by text alone, beside the same labels trained."""
+    sections = []
+    for file in sorted(RESULTS.glob("live-labels-*.json")):
+        report = load(file.stem)
+        figures = report["figures"]
+        shown = ("found in 1", "found in 5", "found in 20", *RECIPES)
+        rows = [
+            (f"these labels {name}", *(figures[name][key] for key in shown))
+            for name in ("trained", "added live", "not added")
+        ]
+        sections += [
+            f"{figures['dataset']}: {figures['left out']:,} of {figures['labels']:,} labels were left out of training "
+            "and added by their text alone. The first three columns say how many percent of the test pairs of these "
+            "labels have their label among the first ones; the others judge all labels as ever.",
+            origin(report, f"python -m benchmarks.live_labels {figures['dataset']}"),
+            table(("", *shown), rows),
+        ]
+    return "\n\n".join(["## Live labels", *sections]) if sections else ""
+
+
 def scaling() -> str:
     """Cost against the number of labels."""
     if not (RESULTS / "scaling.json").exists():
@@ -381,6 +425,8 @@ def main() -> None:
         precision(),
         latency(),
         throughput(),
+        serve(),
+        live_labels(),
         scaling(),
         ablations(),
         paper(),
