@@ -57,7 +57,7 @@ async function start() {
   showTab(state());
   for (const panel of [answers, labels, drawer, file, model]) panel.start();
   const known = await model.loadModel(); // first, since it says what may be asked for
-  answers.predict();
+  await answers.predict(); // a text that is there already goes before the examples
   if (known) await answers.showExamples();
 }
 
