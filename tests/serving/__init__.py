@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -18,19 +17,6 @@ from typing import Any
 import httpx
 
 PATIENCE = 120.0  # seconds for what takes a few where the machine is busy
-# The server, as the verb starts it.
-RUN = """
-import json, sys
-from pathlib import Path
-from decaf import console
-from decaf.errors import DecafError
-from decaf.serving import ServeSettings, serve
-with console.session():
-    try:
-        serve(Path(sys.argv[1]), ServeSettings(**json.loads(sys.argv[2])), announce=console.say)
-    except DecafError as error:
-        sys.exit(f"decaf: {error}")
-"""
 
 
 @dataclass
@@ -75,10 +61,16 @@ def until(true: Any, what: str) -> None:  # noqa: ANN401
 
 
 def launch(model: Path, log: Path, **settings: object) -> subprocess.Popen[bytes]:
-    """A server's process, which may fail."""
-    given = json.dumps({"port": 0, **settings})
+    """A server's process, which may fail; settings are options of the verb."""
+    command = [sys.executable, "-m", "decaf", "serve", str(model)]
+    for name, value in {"port": 0, **settings}.items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            command.append(f"--{option}" if value else f"--no-{option}")
+        else:
+            command += [f"--{option}", str(value)]
     with log.open("wb") as stream:
-        return subprocess.Popen([sys.executable, "-c", RUN, str(model), given], stdout=stream, stderr=stream)
+        return subprocess.Popen(command, stdout=stream, stderr=stream)
 
 
 @contextmanager

@@ -29,8 +29,8 @@ def test_every_answer_has_headers_that_protect(shared: Running) -> None:
         assert "server" not in headers
 
 
-def test_the_address_is_told_and_is_loopback(shared: Running) -> None:
-    assert f"serving {shared.process.args[-2]} at http://127.0.0.1:{shared.port}\n" in shared.log.read_text()  # type: ignore[index]
+def test_the_address_is_told_and_is_loopback(shared: Running, model: Path) -> None:
+    assert f"serving {model} at http://127.0.0.1:{shared.port}\n" in shared.log.read_text()
     assert shared.client.get("/healthz").json() == {"status": "ok"}
     assert shared.client.get("/readyz").json() == {"status": "ready"}
 
