@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +29,7 @@ __all__ = ["LabelView", "Live"]
 
 _SAMPLE = 512  # trained labels that new ones are made after
 _CLUSTERS = 16  # in which the neighbours of a label are looked for
+_REMEMBERED = 1 << 16  # ids whose rows were looked up
 _CPU = torch.device("cpu")
 
 
@@ -100,6 +101,7 @@ class _Names:
     def __init__(self, model: Model) -> None:
         self._items, self._frequency, self._kept = model.labels, model.frequency, model.kept
         self.count = model.labels.count
+        self.row = lru_cache(_REMEMBERED)(self._row)  # all changes are looked up again after each
 
     @cached_property
     def _ids(self) -> pa.ChunkedArray | None:
@@ -109,7 +111,7 @@ class _Names:
     def _texts(self) -> pa.ChunkedArray | None:
         return _column(self._items.texts)
 
-    def row(self, label: str) -> int | None:
+    def _row(self, label: str) -> int | None:
         """The row of an id."""
         if self._ids is None:
             known = label.isascii() and label.isdecimal() and str(int(label)) == label and int(label) < self.count
