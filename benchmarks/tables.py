@@ -183,16 +183,21 @@ def ablations() -> str:
         report = load(file.stem)
         figures = report["figures"]
         rows = [
-            (name, *(f"{of[key]:.2f}" for key in ("P@1", "P@5", "PSP@1", "PSP@5")), _seconds(of))
+            (
+                name,
+                *(f"{of[key]:.2f}" for key in ("P@1", "P@5", "PSP@1", "PSP@5")),
+                _seconds(of),
+                of.get("commit", report["commit"]),
+            )
             for name, of in figures["lines"].items()
         ]
         sections += [
             "## Ablations of the default recipe",
             f"{figures['dataset']}, on documents held out of its training part, which costs rare labels documents; on "
-            f"{_where(report)}, one seed. Each line is the default with one thing changed; differences of a few tenths "
-            "are noise. The last ones were tried and are not part of the recipe.",
+            f"{_where(report)}, one seed. Each line is the default of its commit with one thing changed; differences of "
+            "a few tenths are noise. The last ones were tried and are not part of the recipe.",
             origin(report, f"python -m benchmarks.ablations {figures['dataset']}"),
-            table(("line", "P@1", "P@5", "PSP@1", "PSP@5", "training"), rows),
+            table(("line", "P@1", "P@5", "PSP@1", "PSP@5", "training", "commit"), rows),
         ]
     return "\n\n".join(sections)
 
