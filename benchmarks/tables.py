@@ -194,8 +194,8 @@ def ablations() -> str:
         sections += [
             "## Ablations of the default recipe",
             f"{figures['dataset']}, on documents held out of its training part, which costs rare labels documents; on "
-            f"{_where(report)}, one seed. Each line is the default of its commit with one thing changed; differences of "
-            "a few tenths are noise. The last ones were tried and are not part of the recipe.",
+            f"{_where(report)}, one seed. Each line is the default of its commit with one thing changed; differences "
+            "of a few tenths are noise. The last ones were tried and are not part of the recipe.",
             origin(report, f"python -m benchmarks.ablations {figures['dataset']}"),
             table(("line", "P@1", "P@5", "PSP@1", "PSP@5", "training", "commit"), rows),
         ]
