@@ -351,6 +351,24 @@ def begin(model: Path, source: Path, output: Path, how: BatchSettings | None = N
             predict_file(model, source, output, how)
 
 
+def test_a_file_that_was_repaired_before_anything_was_finished_begins_anew(model: Path, tmp_path: Path) -> None:
+    source, output = tmp_path / "in.csv", tmp_path / "out.jsonl"
+    source.write_bytes("text\ntopic aa\nt\u00f6pic\n".encode("latin-1"))
+    with pytest.raises(DataError, match="is not UTF-8"):
+        call("predict", model, "--input", source, "--output", output)
+    source.write_bytes("text\ntopic aa\nt\u00f6pic\n".encode())
+    call("predict", model, "--input", source, "--output", output)
+    assert len(output.read_text(encoding="utf-8").splitlines()) == 2
+    assert not (tmp_path / "out.jsonl.parts").exists()
+
+
+@pytest.mark.parametrize("name", ["in.csv", "in.jsonl", "in.parquet"])
+def test_a_table_without_an_output_is_refused(model: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("text\ntopic aa\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"is a table; add --output OUT\.csv"):
+        call("predict", model, "--input", tmp_path / name)
+
+
 @pytest.mark.parametrize(
     ("changed", "named"),
     [

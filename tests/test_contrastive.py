@@ -442,8 +442,8 @@ def test_a_finished_folder_is_refused_for_other_filters_of_held_out_documents(da
 @pytest.mark.parametrize(
     ("share", "count", "said"),
     [
-        (0.2, 200, "no documents are held out, 50 are needed (split.validation=0.25 or more)"),
-        (0.05, 333, "no documents are held out, 50 are needed (split.validation=0.16 or more)"),
+        (0.2, 200, "no documents are held out, 50 are needed (--set split.validation=0.25 or more)"),
+        (0.05, 333, "no documents are held out, 50 are needed (--set split.validation=0.16 or more)"),
         (0.0, 333, "no documents are held out"),
         (0.9, 60, "no documents are held out"),
     ],

@@ -60,7 +60,7 @@ def test_a_label_comes_changes_and_goes(model: Path) -> None:
     before = predicted(model, "topic zq")
     assert listed(model) == {}
     result = call("labels", "add", model, "new", "topic zq")
-    assert (result.exit_code, result.stdout, plain(result.stderr)) == (0, "", "1 labels added or changed")
+    assert (result.exit_code, result.stdout, plain(result.stderr)) == (0, "", "1 label added or changed")
     assert listed(model) == {"new": "topic zq"}
     assert predicted(model, "topic zq")[0] == ("new", "topic zq")
     call("labels", "add", model, "new", "  the   other\ttopic \n")
@@ -123,7 +123,10 @@ def test_a_table_with_one_mistake_changes_nothing(model: Path, tmp_path: Path) -
     for content, message in (
         ("id,text\na,topic\n ,topic\n", r"in\.csv, line 3: ' ' is no id; expected 1 to 512 printable characters"),
         ("id,text\na,topic\nb,\n", r"in\.csv, line 3: the text of 'b' has 0 characters; expected 1 to 10000"),
-        ("id,text\na,topic\nb,漢\n", "the model knows no word of '漢', the text of 'b'; write more, or train again"),
+        (
+            "id,text\na,topic\nb,漢\n",
+            "the model knows no word of '漢', the text of 'b'; use words that it was trained on, or train again",
+        ),
         ("id,title\na,topic\n", r"in\.csv: expected columns id and text, found id, title"),
     ):
         source.write_text(content, encoding="utf-8")
@@ -158,9 +161,12 @@ def test_ids_and_texts_have_their_bounds() -> None:
 
 
 def test_mistakes_say_what_to_do_next(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="the model knows no word of '漢', the text of 'new'; write more, or train"):
+    with pytest.raises(
+        DataError,
+        match="the model knows no word of '漢', the text of 'new'; use words that it was trained on, or train",
+    ):
         call("labels", "add", model, "new", "漢")
-    with pytest.raises(DataError, match="there is no label 'new'; see decaf labels list"):
+    with pytest.raises(DataError, match="there is no label 'new', neither in the model nor among those added"):
         call("labels", "remove", model, "new")
     assert not store_path(model).exists()
     for verb in (["add", "nowhere", "new", "topic"], ["remove", "nowhere", "new"]):
@@ -232,7 +238,7 @@ def test_a_real_process_says_one_line_and_no_traceback(model: Path) -> None:
     command = [sys.executable, "-m", "decaf", "labels", "remove", str(model), "missing"]
     failed = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
     assert (failed.returncode, failed.stdout) == (1, "")
-    assert failed.stderr == "decaf: there is no label 'missing'; see decaf labels list\n"
+    assert failed.stderr == "decaf: there is no label 'missing', neither in the model nor among those added\n"
 
 
 # Batch prediction.

@@ -161,6 +161,9 @@ def _finished_parts(folder: Path, kind: str, state: dict[str, Any], *, again: bo
     except DataError as error:
         raise DataError(f"{error}; {advice}") from error
     changed = [key for key in state | found if state.get(key) != found.get(key)]
+    if changed and not _parts(folder, kind):  # nothing is lost
+        shutil.rmtree(folder)
+        return 0
     if changed:
         begun = f"holds an unfinished run with another {', '.join(changed)}"
         raise DataError(f"{folder}: {begun}; go on as then, or {advice}")

@@ -232,6 +232,8 @@ def predict(
     if column:
         raise DataError("--text names a column of a table, which is read for --output OUT; add that")
     with console.session():
+        if source is not None and source.suffix in (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet"):
+            raise DataError(f"{source}: is a table; add --output OUT.csv (or .jsonl, .parquet) to predict its rows")
         wanted = [*(texts or []), *(_lines(source) if source is not None else [])]
         if not wanted:
             raise DataError("there is no text to predict; write it behind the model, or name a file with --input")
@@ -241,6 +243,8 @@ def predict(
         pairs = zip(wanted, predictions, strict=True)
         reasons = [predictor.explain(text, matches) for text, matches in pairs] if explain else None
     labels = predictor.labels
+    if predictor.model.about.get("calibrated") is False:
+        console.say("these scores rank labels but are no chances: see docs/training.md on held-out documents")
     if as_json:
         _print_predictions(wanted, predictions, labels, reasons)
     else:
@@ -388,12 +392,13 @@ def serve(
         bool, typer.Option("--watch/--no-watch", help="Load another model when it stands there.")
     ] = SERVED.watch,
     read_key: Annotated[
-        str, typer.Option(metavar="KEY", envvar="DECAF_READ_KEY", show_envvar=True, help="Who asks must send this key.")
-    ] = "",
+        str | None,
+        typer.Option(metavar="KEY", envvar="DECAF_READ_KEY", show_envvar=True, help="Who asks must send this key."),
+    ] = None,
     write_key: Annotated[
-        str,
+        str | None,
         typer.Option(metavar="KEY", envvar="DECAF_WRITE_KEY", show_envvar=True, help="Who changes must send this key."),
-    ] = "",
+    ] = None,
     cors: Annotated[
         list[str] | None, typer.Option(metavar="ORIGIN", help="Let pages of this origin ask, as often as needed.")
     ] = None,
@@ -411,6 +416,11 @@ def serve(
     from decaf import console
     from decaf.serving import serve as run
 
+    for name in ("READ", "WRITE"):  # a variable that was forgotten must not open the door
+        if os.environ.get(f"DECAF_{name}_KEY") == "":
+            raise ConfigError(f"DECAF_{name}_KEY is empty; set a key, or unset the variable")
+    if read_key == "" or write_key == "":
+        raise ConfigError("a key is empty; set one, or leave the option out")
     settings = ServeSettings(
         host=host,
         port=port,
@@ -418,8 +428,8 @@ def serve(
         threads=threads,
         labels="" if labels is None else str(labels),
         watch=watch,
-        read_key=read_key,
-        write_key=write_key,
+        read_key=read_key or "",
+        write_key=write_key or "",
         cors=tuple(cors or ()),
         body_bytes=body_bytes,
         texts=texts,
@@ -470,7 +480,7 @@ def add_label(
             raise DataError("write the id and the text behind the model, or name a table with --input")
         wanted = {label or "": text or ""} if source is None else read_labels(source)
         count = add_labels(model, wanted, kept)
-    console.say(f"{count:,} labels added or changed")
+    console.say(f"{count:,} {'label' if count == 1 else 'labels'} added or changed")
 
 
 @labels_app.command("remove")
@@ -488,9 +498,12 @@ def remove_label(model: ModelFolder, label: LabelId, kept: Kept = None) -> None:
 def list_labels(model: ModelFolder, kept: Kept = None, as_json: AsJson = False) -> None:
     """List what was changed since training; as JSON, one object a line."""
     from decaf import console
-    from decaf.store import kept_changes, to_lines
+    from decaf.model import read_header
+    from decaf.store import kept_changes, store_path, to_lines
 
     with console.session():
+        if not (kept or store_path(model)).is_file():
+            read_header(model)  # or there is no such model either
         changes = kept_changes(model, kept)
     if as_json:
         for line in to_lines(changes):
@@ -521,7 +534,7 @@ def _predict_file(model: Path, source: Path, output: Path, settings: BatchSettin
         except KeyboardInterrupt:
             console.say("stopped; run the same command again to go on")
             raise typer.Exit(130) from None
-    console.say(f"wrote {output}: {count:,} documents")
+    console.say(f"wrote {output}: {count:,} {'document' if count == 1 else 'documents'}")
 
 
 def _checked(fast: bool | None, device: str) -> bool | None:

@@ -89,6 +89,9 @@ def evaluation_of(
     scorer = Predictor(model, device=device, tail=tail, fast=fast, threads=threads).scorer
     # Enough labels that 20 are left when the filter has taken its own.
     top = 20 + int(np.bincount(filters[:, 0], minlength=1).max())
+    if model.features is not None:
+        for count in (1, 32):  # loops are compiled, and files read, before times are taken
+            scorer.top(model.features.transform(texts_of(documents, model.config.features)[:count]), top)
     started = time.perf_counter()
     if model.features is None:
         features = documents.need_features()

@@ -51,7 +51,8 @@ def add_labels(model: Path, wanted: Mapping[str, str], kept: Path | None = None)
     checked = dict(checked_label(label, text) for label, text in wanted.items())
     for label, text in checked.items():
         if not live.knows(text):
-            raise DataError(f"the model knows no word of {text!r}, the text of {label!r}; write more, or train again")
+            unknown = f"the model knows no word of {text!r}, the text of {label!r}"
+            raise DataError(f"{unknown}; use words that it was trained on, or train again")
     store = LabelStore(kept or store_path(model))
     try:
         own = [label for label, text in checked.items() if live.labels.is_own(label, text)]
@@ -67,7 +68,7 @@ def remove_label(model: Path, label: str, kept: Path | None = None) -> bool:
     """Take an added label away, or hide one that was trained; whether it was that."""
     trained = Live(Model.load(model)).labels.find(label) is not None
     if not trained and label not in {change.id for change in kept_changes(model, kept)}:
-        raise DataError(f"there is no label {label!r}; see decaf labels list")
+        raise DataError(f"there is no label {label!r}, neither in the model nor among those added")
     store = LabelStore(kept or store_path(model))
     try:
         if trained:

@@ -65,7 +65,7 @@ def train(
     _check_memory(problem, config, where)
     run = _fingerprint(problem, dataset.labels, config, seed)
     if folder is not None and (Path(folder) / "model.json").is_file():
-        return _finished(Path(folder), run, config)
+        return _finished(Path(folder), run, config, dataset.name)
     keeper = Forgetful() if folder is None else Checkpoint(Path(folder), run, where)
     with _quick_products(), memory_kept():
         learned = keeper.result(
@@ -220,7 +220,7 @@ def _why_none_held(problem: Problem, config: Config) -> str:
         return "no documents are held out"
     needed = math.ceil(100 * ENOUGH_TO_HOLD / documents) / 100
     few = f"no documents are held out, {ENOUGH_TO_HOLD} are needed"
-    return few if share >= needed else f"{few} (split.validation={needed:g} or more)"
+    return few if share >= needed else f"{few} (--set split.validation={needed:g} or more)"
 
 
 def _batch(documents: int, most: int) -> int:
@@ -257,21 +257,25 @@ def _fingerprint(problem: Problem, labels: Items, config: Config, seed: int) -> 
     return digest.hexdigest()[:32]
 
 
-def _finished(folder: Path, run: str, config: Config) -> Model:
+def _finished(folder: Path, run: str, config: Config, dataset: str) -> Model:
     """The model that an earlier run with the same data and settings has made."""
     try:
         header = read_header(folder)
     except ModelError as error:
         raise TrainingError(str(error)) from error
     if header.get("run") != run:
-        raise TrainingError(f"{folder}: holds a model of other {_difference(header, config)}; choose another folder")
+        raise TrainingError(
+            f"{folder}: holds a model of other {_difference(header, config, dataset)}; choose another folder"
+        )
     log.info("%s: is trained already", folder)
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)  # left by a run that was killed at its very end
     return Model.load(folder)
 
 
-def _difference(header: dict[str, Any], config: Config) -> str:
+def _difference(header: dict[str, Any], config: Config, dataset: str) -> str:
     """What a model was made of that is another now."""
+    if header.get("dataset") != dataset:
+        return f"data ({header.get('dataset')})"
     try:
         changed = config.changed(Config.from_json(header["config"]))
     except ConfigError:

@@ -104,7 +104,7 @@ def test_an_explanation_names_parts_and_tokens(call: Call, service: Service) -> 
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        ({}, "texts: Field required"),
+        ({}, "texts is missing"),
         ({"texts": []}, "texts: List should have at least 1 item"),
         ({"texts": [1]}, "texts.0: Input should be a valid string"),
         ({"texts": None}, "texts: Input should be a valid array"),
@@ -117,7 +117,7 @@ def test_an_explanation_names_parts_and_tokens(call: Call, service: Service) -> 
         ({"texts": "a", "threshold": 1.5}, "threshold: Input should be less than or equal to 1"),
         ({"texts": "a", "tail": -1}, "tail: Input should be greater than or equal to 0"),
         ({"texts": "a", "explain": 1}, "explain: Input should be a valid boolean"),
-        ({"texts": "a", "tops": 1}, "tops: Extra inputs are not permitted"),
+        ({"texts": "a", "tops": 1}, "there is no field tops"),
         ([], "body: Input should be an object"),
     ],
 )
@@ -289,11 +289,10 @@ def test_the_text_is_found_in_tables_of_many_kinds(call: Call, table: str, query
 
 def test_a_table_of_many_rows_is_predicted_in_parts(call: Call) -> None:
     table = "text\n" + "topic aa\ntopic ab\n" * 300
-    header, *rows = rows_of(call("POST", "/v1/predict/csv?top=1", content=table))
+    _, *rows = rows_of(call("POST", "/v1/predict/csv?top=1", content=table))
     assert len(rows) == 600
     expected = [label["id"] for text in ("topic aa", "topic ab") for label in _best(call, text)]
     assert [row[1] for row in rows] == expected * 300
-    assert rows_of(call("POST", "/v1/predict/csv?top=1", content="text\n")) == [header]
 
 
 def _best(call: Call, text: str) -> Any:  # noqa: ANN401
@@ -304,6 +303,7 @@ def _best(call: Call, text: str) -> Any:  # noqa: ANN401
     ("table", "query", "told"),
     [
         ("", "", "found no header"),
+        ("text\n", "", "has no rows behind its header"),
         ("a,b\n1,2\n", "", "found 'a', 'b'; name it with ?column="),
         ("text\na\n", "?column=title", "('title')"),
         ("text,b\n1,2\n3\n", "", "line 3: expected 2 cells as in the header, found 1"),

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -240,6 +241,32 @@ def test_a_server_with_a_damaged_model_ends(model: Path, tmp_path: Path, workers
     process = launch(damaged, tmp_path / "log", workers=workers)
     assert process.wait(PATIENCE) == 1
     assert "is damaged (checksum)" in (tmp_path / "log").read_text()
+
+
+def test_an_unfinished_run_is_told_from_no_model(tmp_path: Path) -> None:
+    (tmp_path / "begun" / "checkpoint").mkdir(parents=True)
+    process = launch(tmp_path / "begun", tmp_path / "log")
+    assert process.wait(PATIENCE) == 1
+    assert "holds an unfinished run; run the same decaf train command again" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("name", ["DECAF_READ_KEY", "DECAF_WRITE_KEY"])
+def test_an_empty_key_opens_nothing(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "")
+    process = launch(model, tmp_path / "log")
+    assert process.wait(PATIENCE) == 1
+    assert (tmp_path / "log").read_text() == f"decaf: {name} is empty; set a key, or unset the variable\n"
+
+
+def test_an_end_while_workers_begin_is_quiet(model: Path, tmp_path: Path) -> None:
+    for number, moment in enumerate((0.1, 0.4, 0.9)):
+        log = tmp_path / f"log{number}"
+        process = launch(model, log, workers=2, labels=tmp_path / "labels.sqlite")
+        until(lambda log=log: b"serving " in log.read_bytes(), "the address")  # type: ignore[misc]
+        time.sleep(moment)
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+        assert "Traceback" not in log.read_text()
 
 
 def test_an_address_in_use_is_told(shared: Running, model: Path, tmp_path: Path) -> None:

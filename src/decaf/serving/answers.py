@@ -155,6 +155,8 @@ def _read_table(body: bytes, column: str, most: int) -> _Table:
             rows.append(row)
     except csv.Error as error:
         raise ProblemError("invalid", f"line {reader.line_num}: is not valid CSV ({error})") from None
+    if not rows:
+        raise ProblemError("invalid", "the table has no rows behind its header; with curl, send it by --data-binary")
     return _Table(header, rows, [row[at] for row in rows])
 
 

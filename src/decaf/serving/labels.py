@@ -111,7 +111,9 @@ def _put(engine: Engine, id: str, text: str) -> tuple[dict[str, Any], bool]:
     except DataError as error:
         raise ProblemError("invalid", str(error)) from None
     if not before.knows(text):
-        raise ProblemError("invalid", f"the model knows no word of {text!r}; write more")
+        raise ProblemError(
+            "invalid", f"the model knows no word of {text!r}; use words that it was trained on, or train again"
+        )
     if before.labels.is_own(id, text):
         engine.writer.forget(id)
     else:

@@ -63,7 +63,17 @@ def invalid(errors: Iterable[Mapping[str, Any]]) -> ProblemError:
     found = list(errors)
     if any(error["type"] == "json_invalid" for error in found):
         return ProblemError("bad_request", f"the body is not JSON in UTF-8 ({found[0]['msg']})")
-    return ProblemError("invalid", "; ".join(f"{_place(error['loc'])}: {error['msg']}" for error in found[:3]))
+    return ProblemError("invalid", "; ".join(_told(error) for error in found[:3]))
+
+
+def _told(error: Mapping[str, Any]) -> str:
+    """One thing that is wrong, in our words where it is a common slip."""
+    place = _place(error["loc"])
+    if error["type"] == "missing":
+        return f"{place} is missing"
+    if error["type"] == "extra_forbidden":
+        return f"there is no field {place}"
+    return f"{place}: {error['msg']}"
 
 
 def _place(parts: Iterable[object]) -> str:

@@ -30,7 +30,9 @@ _SPARE = 5.0  # seconds that workers have to end after they have drained
 def serve(model: Path, settings: ServeSettings, *, announce: Callable[[str], None] = log.info) -> None:
     """Serve a model folder until SIGTERM or Ctrl-C; the address is announced."""
     if not (model / "model.json").is_file():
-        raise ModelError(f"{model}: holds no model (there is no model.json); train one with decaf train")
+        begun = (model / "checkpoint").is_dir()
+        advice = "run the same decaf train command again to go on" if begun else "train one with decaf train"
+        raise ModelError(f"{model}: holds {'an unfinished run' if begun else 'no model'}; {advice}")
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         with _listening(settings) as listener:
@@ -50,6 +52,10 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    os._exit(0)  # an exception in the middle of an import would break it
+
+
 def _listening(settings: ServeSettings) -> socket.socket:
     """A socket on which connections already wait."""
     try:
@@ -57,7 +63,8 @@ def _listening(settings: ServeSettings) -> socket.socket:
         return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
     except OSError as error:
         where = f"{settings.host}:{settings.port}"
-        raise ConfigError(f"{where}: cannot listen there ({error.strerror}); choose --host or --port") from error
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        raise ConfigError(f"{where}: cannot listen there ({why}); choose --host or --port") from error
 
 
 def _supervise(model: Path, settings: ServeSettings, listener: socket.socket) -> None:
@@ -73,6 +80,7 @@ def _supervise(model: Path, settings: ServeSettings, listener: socket.socket) ->
                     if not worker.is_alive():
                         workers[at] = _replaced(worker, model, settings, listener)
         finally:
+            listener.close()  # new connections are refused at once, not left waiting
             _end(workers, settings.drain + _SPARE)
             del os.environ["PROMETHEUS_MULTIPROC_DIR"]
 
@@ -116,13 +124,12 @@ def _work_for_another(model: Path, settings: ServeSettings, listener: socket.soc
     """Answer requests in a process of a supervisor."""
     from decaf import console
 
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGINT):  # until the server has its own way to end; nothing is lost yet
+        signal.signal(number, _leave)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with console.session():
         try:
             _work(model, settings, listener)
-        except KeyboardInterrupt:
-            pass
         except DecafError as error:
             log.error("%s", error)
             raise SystemExit(_FAILED) from None
