@@ -12,7 +12,7 @@ import torch
 from modules import QUICK, topics
 
 import decaf
-from decaf import DataError, Dataset, Model, evaluate, evaluate_model, with_features
+from decaf import DataError, Dataset, Model, Predictor, evaluate, evaluate_model, with_features
 from decaf.errors import DecafError
 from decaf.evaluation import evaluation_of, keep_evaluation, kept_evaluation
 from decaf.metrics import frequency_quantiles
@@ -90,7 +90,7 @@ def test_labels_of_the_same_number_but_other_names_are_refused(model: Model, dat
 
 
 def test_an_evaluation_says_how_much_comes_from_rare_labels(model: Model, dataset: Dataset) -> None:
-    evaluation = evaluation_of(model, dataset, device="cpu", fast=False)
+    evaluation = evaluation_of(Predictor(model, fast=False), dataset)
     assert evaluation.dataset == "own"
     assert {**evaluation.metrics, "ms_per_document": 0} == pytest.approx(
         {**by_hand(model, dataset), "ms_per_document": 0}
@@ -103,7 +103,7 @@ def test_an_evaluation_says_how_much_comes_from_rare_labels(model: Model, datase
 
 def test_a_kept_evaluation_is_read_as_it_was(model: Model, dataset: Dataset, tmp_path: Path) -> None:
     assert kept_evaluation(tmp_path) is None
-    evaluation = evaluation_of(model, dataset, device="cpu")
+    evaluation = evaluation_of(Predictor(model), dataset)
     keep_evaluation(evaluation, tmp_path)
     assert kept_evaluation(tmp_path) == evaluation
     assert [path.name for path in tmp_path.iterdir()] == ["evaluation.json"]

@@ -22,7 +22,7 @@ import decaf
 from decaf import Model, ModelError, Predictor
 from decaf import model as model_module
 from decaf.errors import DecafError
-from decaf.model import FORMAT
+from decaf.header import FORMAT
 
 FILES = ["features.json", "instance-0.safetensors", "instance-1.safetensors", "labels.arrow", "tokenizer.json"]
 TEXTS = list(topics(labels=8, train=40, test=16).test.documents.texts or [])

@@ -96,6 +96,7 @@ ORDER = [
     "decaf.modules.blend",
     "decaf.modules",
     "decaf.packed",
+    "decaf.header",
     "decaf.model",
     "decaf.plots",
     "decaf.training",

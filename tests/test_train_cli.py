@@ -312,7 +312,7 @@ def test_evaluate_is_fast_or_exact_as_told(
         scorers.append(type(made.scorer).__name__)
         return made
 
-    monkeypatch.setattr("decaf.evaluation.Predictor", noted)
+    monkeypatch.setattr("decaf.predictor.Predictor", noted)
     options: list[list[str]] = [["--exact"], ["--fast"], []]
     exact, fast, left_out = (
         json.loads(call("evaluate", folder, data, "--json", "--device", "cpu", *option).stdout) for option in options

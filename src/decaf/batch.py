@@ -26,7 +26,8 @@ from decaf.config import TableSettings
 from decaf.datasets.files import new_folder, read_json, read_lines, read_records
 from decaf.datasets.tables import ID_COLUMNS, TEXT_COLUMNS, open_csv, text_cell, usual_column
 from decaf.errors import DataError
-from decaf.model import Model, read_header
+from decaf.header import read_header
+from decaf.model import Model
 from decaf.predictor import Predictor
 from decaf.progress import Advance, progress, showing
 from decaf.store import Change, kept_changes

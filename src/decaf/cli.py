@@ -163,12 +163,14 @@ def evaluate(
     from decaf import console
     from decaf.evaluation import evaluation_of, keep_evaluation
     from decaf.model import Model
+    from decaf.predictor import Predictor
 
     fast = _checked(fast, device)
     with console.session():
         loaded = Model.load(model)
         dataset, count = _load(data, loaded.config), _use_threads(threads)
-        evaluation = evaluation_of(loaded, dataset, device=device, tail=tail, fast=fast, threads=count)
+        predictor = Predictor(loaded, device=device, tail=tail, fast=fast, threads=count)
+        evaluation = evaluation_of(predictor, dataset)
         if tail is None:
             keep_evaluation(evaluation, model)
         figures = evaluation.metrics
@@ -243,7 +245,7 @@ def predict(
         pairs = zip(wanted, predictions, strict=True)
         reasons = [predictor.explain(text, matches) for text, matches in pairs] if explain else None
     labels = predictor.labels
-    if predictor.model.about.get("calibrated") is False:
+    if predictor.uncalibrated:
         console.say("these scores rank labels but are no chances: see docs/training.md on held-out documents")
     if as_json:
         _print_predictions(wanted, predictions, labels, reasons)
@@ -498,7 +500,7 @@ def remove_label(model: ModelFolder, label: LabelId, kept: Kept = None) -> None:
 def list_labels(model: ModelFolder, kept: Kept = None, as_json: AsJson = False) -> None:
     """List what was changed since training; as JSON, one object a line."""
     from decaf import console
-    from decaf.model import read_header
+    from decaf.header import read_header
     from decaf.store import kept_changes, store_path, to_lines
 
     with console.session():

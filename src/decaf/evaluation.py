@@ -45,7 +45,7 @@ def evaluate_model(
 
     `fast` and `threads` as for `Predictor`: what is judged is what it would answer.
     """
-    return evaluation_of(model, dataset, device=device, tail=tail, fast=fast, threads=threads).metrics
+    return evaluation_of(Predictor(model, device=device, tail=tail, fast=fast, threads=threads), dataset).metrics
 
 
 def keep_evaluation(evaluation: Evaluation, folder: Path) -> None:
@@ -66,16 +66,9 @@ def kept_evaluation(folder: Path) -> Evaluation | None:
         return None
 
 
-def evaluation_of(
-    model: Model,
-    dataset: Dataset,
-    *,
-    device: str = "auto",
-    tail: float | None = None,
-    fast: bool | None = None,
-    threads: int = 1,
-) -> Evaluation:
+def evaluation_of(predictor: Predictor, dataset: Dataset) -> Evaluation:
     """The same figures, and how much of them comes from rare labels."""
+    model, scorer = predictor.model, predictor.scorer
     documents, truth, filters = dataset.test.documents, dataset.test.truth, dataset.test.filters
     if not documents.count:
         raise DataError(f"{dataset.name}: has no test documents; make some with decaf split")
@@ -86,20 +79,19 @@ def evaluation_of(
         if dataset.labels.id(row) != model.labels.id(row):
             ids = f"{dataset.labels.id(row)!r} and {model.labels.id(row)!r}"
             raise DataError(f"{dataset.name} and the model have other labels: in row {row}, {ids}; {_ADVICE}")
-    scorer = Predictor(model, device=device, tail=tail, fast=fast, threads=threads).scorer
     # Enough labels that 20 are left when the filter has taken its own.
     top = 20 + int(np.bincount(filters[:, 0], minlength=1).max())
-    if model.features is not None:
-        for count in (1, 32):  # loops are compiled, and files read, before times are taken
-            scorer.top(model.features.transform(texts_of(documents, model.config.features)[:count]), top)
-    started = time.perf_counter()
     if model.features is None:
         features = documents.need_features()
-        tokens = model.tokens
-        if features.shape[1] != tokens:
-            raise DataError(f"{dataset.name} has {features.shape[1]} tokens and the model {tokens}")
+        if features.shape[1] != model.tokens:
+            raise DataError(f"{dataset.name} has {features.shape[1]} tokens and the model {model.tokens}")
+        started = time.perf_counter()
     else:
-        features = model.features.transform(texts_of(documents, model.config.features))
+        texts = texts_of(documents, model.config.features)
+        for count in (1, 32):  # loops are compiled, and files read, before times are taken
+            scorer.top(model.features.transform(texts[:count]), top)
+        started = time.perf_counter()
+        features = model.features.transform(texts)
     predictions = scorer.top(features, top)
     seconds = time.perf_counter() - started
     figures = evaluate(predictions, truth, dataset.inverse_propensity, filters)

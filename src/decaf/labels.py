@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
+from typing import Protocol
 
 from decaf.datasets.tables import open_csv
 from decaf.errors import DataError
-from decaf.live import Live
+from decaf.live import LabelView, Live
 from decaf.model import Model
 from decaf.store import Change, LabelStore, kept_changes, now, store_path
 
-__all__ = ["LONGEST_ID", "LONGEST_TEXT", "add_labels", "checked_label", "read_labels", "remove_label"]
+__all__ = [
+    "LONGEST_ID",
+    "LONGEST_TEXT",
+    "Edit",
+    "Known",
+    "add_labels",
+    "checked_label",
+    "read_labels",
+    "remove_label",
+    "taking",
+    "writing",
+]
 
 LONGEST_ID, LONGEST_TEXT = 512, 10_000  # characters
 
@@ -45,36 +58,52 @@ def read_labels(path: Path) -> dict[str, str]:
     return found
 
 
-def add_labels(model: Path, wanted: Mapping[str, str], kept: Path | None = None) -> int:
-    """Add labels by their texts, change texts, or bring hidden labels back; how many."""
-    live = Live(Model.load(model))
+class Known(Protocol):
+    """A model with its changes: `Live`, or a `Predictor`."""
+
+    @property
+    def labels(self) -> LabelView:
+        """What labels are called."""
+        ...
+
+    def knows(self, text: str) -> bool:
+        """Whether a label of this text could ever be predicted."""
+        ...
+
+
+Edit = tuple[list[Change], list[str]]  # what to keep, and which labels to forget the changes of: as `LabelStore.apply`
+
+
+def writing(known: Known, wanted: Mapping[str, str]) -> Edit:
+    """What adds labels by their texts, changes texts, or brings hidden labels back; an error if one of them cannot."""
     checked = dict(checked_label(label, text) for label, text in wanted.items())
     for label, text in checked.items():
-        if not live.knows(text):
+        if not known.knows(text):
             unknown = f"the model knows no word of {text!r}, the text of {label!r}"
             raise DataError(f"{unknown}; use words that it was trained on, or train again")
-    store = LabelStore(kept or store_path(model))
-    try:
-        own = [label for label, text in checked.items() if live.labels.is_own(label, text)]
-        for label in own:
-            store.forget(label)
-        store.apply([Change(label, text, now()) for label, text in checked.items() if label not in own])
-    finally:
-        store.close()
-    return len(checked)
+    own = [label for label, text in checked.items() if known.labels.is_own(label, text)]
+    return [Change(label, text, now()) for label, text in checked.items() if label not in own], own
+
+
+def taking(known: Known, label: str) -> Edit:
+    """What takes an added label away, or hides one of the model's own."""
+    row = known.labels.find(label)
+    if row is None:
+        raise DataError(f"there is no label {label!r}, neither in the model nor among those added")
+    return ([Change(label, None, now())], []) if known.labels.trained(row) else ([], [label])
+
+
+def add_labels(model: Path, wanted: Mapping[str, str], kept: Path | None = None) -> int:
+    """Write labels beside a model folder; how many."""
+    edit = writing(Live(Model.load(model)), wanted)
+    with closing(LabelStore(kept or store_path(model))) as store:
+        store.apply(*edit)
+    return len(wanted)
 
 
 def remove_label(model: Path, label: str, kept: Path | None = None) -> bool:
-    """Take an added label away, or hide one that was trained; whether it was that."""
-    trained = Live(Model.load(model)).labels.find(label) is not None
-    if not trained and label not in {change.id for change in kept_changes(model, kept)}:
-        raise DataError(f"there is no label {label!r}, neither in the model nor among those added")
-    store = LabelStore(kept or store_path(model))
-    try:
-        if trained:
-            store.hide(label)
-        else:
-            store.forget(label)
-    finally:
-        store.close()
-    return trained
+    """Take a label away beside a model folder; whether it was one of the model's own, which is hidden."""
+    hidden, forgotten = taking(Live(Model.load(model), kept_changes(model, kept)), label)
+    with closing(LabelStore(kept or store_path(model))) as store:
+        store.apply(hidden, forgotten)
+    return bool(hidden)

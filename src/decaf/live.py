@@ -99,7 +99,7 @@ class _Names:
     """The ids and texts of a model's own labels."""
 
     def __init__(self, model: Model) -> None:
-        self._items, self._frequency, self._kept = model.labels, model.frequency, model.kept
+        self._model, self._items, self._frequency = model, model.labels, model.frequency
         self.count = model.labels.count
         self.row = lru_cache(_REMEMBERED)(self._row)  # all changes are looked up again after each
 
@@ -126,8 +126,7 @@ class _Names:
         return self._items.text(row)
 
     def trained(self, row: int) -> bool:
-        at = int(np.searchsorted(self._kept, row))
-        return at < len(self._kept) and bool(self._kept[at] == row)
+        return self._model.number(row) is not None
 
     def frequency(self, row: int) -> int:
         return 0 if self._frequency is None else int(self._frequency[row])
@@ -229,13 +228,11 @@ class LabelView:
         wanted = words.split()
         if not wanted and not live:
             return self.count, list(range(self.count)[offset : offset + limit])
-        rows = sorted({*self._texts, *self.hidden_rows})
+        changed = {*self._texts, *self.hidden_rows} if live else set(self._texts)
+        found = {row for row in changed if self._has(row, wanted)}
         if not live:
-            others = self.names.having(wanted)
-            rows = [*others[~np.isin(others, list(self._texts))].tolist(), *self._texts]
-        changed = {row for row in rows if row in self._texts or live}
-        found = sorted(row for row in set(rows) if row not in changed or self._has(row, wanted))
-        return len(found), found[offset : offset + limit]
+            found |= set(self.names.having(wanted).tolist()) - changed
+        return len(found), sorted(found)[offset : offset + limit]
 
     def _has(self, row: int, words: Sequence[str]) -> bool:
         text, label = self.text(row).casefold(), self.id(row)
@@ -247,24 +244,24 @@ class LabelView:
         (numbers,) = np.nonzero(changes.rows == row)
         if not len(numbers):
             return []
-        packed, overlay = self._live.model.packed[0], changes.overlays[0]
-        bare = overlay._replace(hidden=np.zeros(0, dtype=np.bool_))
-        cluster = packed.place(overlay, int(numbers[-1]))[1]
-        near, known = packed.close_up(bare, _alike(packed, cluster))
-        own = near.labels
-        vectors = whole(own.texts, own.text_scales) if len(own.texts) else None
-        vectors = whole(own.weights, own.weight_scales) if vectors is None else vectors
-        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-        rows = changes.rows[known[own.numbers]]
-        (at,) = np.flatnonzero(known[own.numbers] == numbers[-1])
-        likeness = vectors @ vectors[at]
-        found: dict[int, float] = {}
-        for place in np.argsort(-likeness, kind="stable").tolist():
-            number, other = int(known[own.numbers[place]]), int(rows[place])
-            gone = len(overlay.hidden) and number < len(overlay.hidden) and overlay.hidden[number]
-            if other != row and not gone and other not in found:
-                found[other] = float(likeness[place])
-        return list(found.items())[:top]
+        packed, overlay, number = self._live.model.packed[0], changes.overlays[0], int(numbers[-1])
+        place, cluster = packed.place(overlay, number)
+        labels = packed.labels if number < len(packed.labels.numbers) else overlay.added
+        none = np.zeros(0, dtype=np.int64)
+        (own,) = _directions(labels.take(np.array([place]), none, none))
+        near, known = packed.close_up(overlay, _alike(packed, cluster))
+        likeness = _directions(near.labels) @ own
+        rows = changes.rows[known[near.labels.numbers]]
+        order = np.argsort(-likeness, kind="stable")
+        return [(int(rows[at]), float(likeness[at])) for at in order if rows[at] != row][:top]
+
+
+def _directions(labels: Labels) -> Floats:
+    """Vectors of unit length: of labels' texts, or else of their classifiers."""
+    texts = len(labels.texts) > 0
+    vectors = whole(labels.texts, labels.text_scales) if texts else whole(labels.weights, labels.weight_scales)
+    unit: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return unit
 
 
 def _alike(packed: Packed, cluster: int) -> Ints:
@@ -303,7 +300,7 @@ class _Maker:
             raise ModelError("this model was trained on ready features and knows no words; labels cannot be added")
         features = self._model.features.transform(list(texts))
         empty = np.diff(features.indptr) == 0
-        given = [None if row is None else self._number(row) for row in rows]
+        given = [None if row is None else self._model.number(row) for row in rows]
         of_instances = [self._of_instance(at, features, given) for at in range(len(self._model.packed))]
         return [
             _Added(text, (), ())
@@ -315,11 +312,6 @@ class _Maker:
             )
             for at, text in enumerate(texts)
         ]
-
-    def _number(self, row: int) -> int | None:
-        """The number of a label that was trained."""
-        at = int(np.searchsorted(self._model.kept, row))
-        return at if at < len(self._model.kept) and self._model.kept[at] == row else None
 
     def _of_instance(
         self, at: int, features: sparse.csr_array, numbers: Sequence[int | None]
@@ -347,8 +339,7 @@ class _Maker:
         if packed.texts is not None and self._model.features is not None:
             text = self._model.labels.text(int(self._model.kept[number]))
             weights = weights + text_part - _text_part(packed, self._model.features.transform([text]))
-        precision = self._model.config.model.precision
-        rows, scales = quantised(weights, precision)
+        rows, scales = quantised(weights, _precision(packed))
         return old._replace(weights=rows, weight_scales=scales, texts=made.texts, text_scales=made.text_scales), cluster
 
     @cached_property
@@ -400,10 +391,9 @@ def _label(
 ) -> Labels:
     """A label as it is stored: one that answers to its own text as typical ones do."""
     labels = packed.labels
-    precision = "int8" if labels.weights.dtype == np.int8 else "float32"
 
     def rows(values: Floats | None) -> tuple[NDArray[np.int8] | Floats, Floats]:
-        return quantised(np.zeros((0, 1), np.float32) if values is None else values[None], precision)
+        return quantised(np.zeros((0, 1), np.float32) if values is None else values[None], _precision(packed))
 
     span = slice(features.indptr[row], features.indptr[row + 1])
     tokens, values = features.indices[span], features.data[span]
@@ -433,6 +423,10 @@ def _label(
         *rows(None if own_cues is None else reach * own_cues),
         np.array([typical.linear_bias] if len(labels.cues) else [], np.float32),
     )
+
+
+def _precision(packed: Packed) -> str:
+    return "int8" if packed.labels.weights.dtype == np.int8 else "float32"
 
 
 def _text_part(packed: Packed, features: sparse.csr_array) -> Floats:

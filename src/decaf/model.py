@@ -23,13 +23,11 @@ from decaf.datasets import Items
 from decaf.datasets.files import share
 from decaf.errors import ConfigError, DecafError, ModelError
 from decaf.features import Features
+from decaf.header import ADVICE, FORMAT, read_header
 from decaf.networks import Instance
 from decaf.packed import Packed
 
-__all__ = ["FORMAT", "Column", "Model"]
-
-FORMAT = 5
-_ADVICE = "remove the folder and train again, or restore it"
+__all__ = ["Column", "Model"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +83,7 @@ class Model:
         files = content.pop("files")
         for name in files:
             if Path(name).name != name or not (folder / name).is_file():
-                raise ModelError(f"{folder / name}: is missing; {_ADVICE}")
+                raise ModelError(f"{folder / name}: is missing; {ADVICE}")
         with ThreadPoolExecutor() as pool:  # large files are read for their checksums while the rest goes on
             found = {name: pool.submit(_digest, folder / name) for name in files} if verify else {}
             model: Model | ModelError
@@ -96,7 +94,7 @@ class Model:
                 model = error
             for name, digest in found.items():
                 if digest.result() != files[name]:
-                    raise ModelError(f"{folder / name}: is damaged (checksum); {_ADVICE}")
+                    raise ModelError(f"{folder / name}: is damaged (checksum); {ADVICE}")
         if isinstance(model, ModelError):
             raise model
         return model
@@ -115,11 +113,11 @@ class Model:
                 f"{folder / 'model.json'}: {error}; this decaf does not know the model's settings"
             ) from error
         except (KeyError, ValueError, TypeError, IndexError, OSError, pa.ArrowException, SafetensorError) as error:
-            raise ModelError(f"{folder}: cannot be read ({error}); {_ADVICE}") from error
+            raise ModelError(f"{folder}: cannot be read ({error}); {ADVICE}") from error
         if not packed:
-            raise ModelError(f"{folder}: holds no instance; {_ADVICE}")
+            raise ModelError(f"{folder}: holds no instance; {ADVICE}")
         if any(len(one.labels.numbers) != len(kept) for one in packed):
-            raise ModelError(f"{folder}: labels and instances are not of one model; {_ADVICE}")
+            raise ModelError(f"{folder}: labels and instances are not of one model; {ADVICE}")
         content.pop("format")
         return cls(config, features, labels, kept, packed, content, frequency, version)
 
@@ -132,6 +130,11 @@ class Model:
     def tokens(self) -> int:
         """How many tokens documents are made of."""
         return len(self.packed[0].far.table)
+
+    def number(self, row: int) -> int | None:
+        """The number among those trained of a label, by its row; None if it was not."""
+        at = int(np.searchsorted(self.kept, row))
+        return at if at < len(self.kept) and self.kept[at] == row else None
 
     def tail(self, wanted: float | None) -> float:
         """The place between head and tail that is wanted, or where the model was made to stand."""
@@ -168,29 +171,6 @@ class Model:
         table = pa.table(columns)
         with pa.OSFile(str(path), "wb") as out, pa.ipc.new_file(out, table.schema) as writer:
             writer.write_table(table)
-
-
-def read_header(folder: Path) -> dict[str, Any]:
-    """What model.json says, checked as far as this version can read it."""
-    path = folder / "model.json"
-    if not path.is_file() and (folder / "checkpoint").is_dir():
-        raise ModelError(f"{folder}: holds an unfinished run; run the same decaf train command again to go on")
-    if not path.is_file():
-        raise ModelError(f"{folder}: holds no model (there is no model.json); train one with decaf train")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        version, files = content["format"], content["files"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ModelError(f"{path}: is damaged ({error}); {_ADVICE}") from error
-    if not isinstance(version, int) or version > FORMAT:
-        raise ModelError(f"{path}: has format {version!r} and this decaf reads up to {FORMAT}; install a newer decaf")
-    if version < FORMAT:
-        raise ModelError(f"{path}: has format {version} from before the first release; train the model again")
-    if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
-        raise ModelError(f"{path}: is damaged (files); {_ADVICE}")
-    if not isinstance(content.get("config"), dict):
-        raise ModelError(f"{path}: is damaged (config); {_ADVICE}")
-    return dict(content)
 
 
 def _read_features(folder: Path, settings: FeatureSettings) -> Features:

@@ -66,6 +66,11 @@ class Predictor:
         """What labels are called; those that were added too."""
         return self._live.labels
 
+    @property
+    def uncalibrated(self) -> bool:
+        """Whether chances would be measured by this recipe, but no documents were held out to do so."""
+        return self.model.config.model.loss == "softmax" and not self.model.about.get("calibrated", False)
+
     def knows(self, text: str) -> bool:
         """Whether a label of this text could ever be predicted."""
         return self._live.knows(text)

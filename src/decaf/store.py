@@ -77,18 +77,17 @@ class LabelStore:
         """Hide a label that was trained."""
         self.apply([Change(label, None, now())])
 
-    def apply(self, changes: Sequence[Change]) -> None:
-        """Keep all these changes, or none of them."""
+    def apply(self, changes: Sequence[Change], forgotten: Sequence[str] = ()) -> None:
+        """Keep all these changes and forget those of other labels; all of it, or nothing."""
         with self._told(), self._lock, self._database:
             self._database.execute("begin immediate")
             self._database.executemany("insert or replace into labels values (?, ?, ?)", changes)
+            self._database.executemany("delete from labels where id = ?", [[label] for label in forgotten])
             self._written += 1
 
     def forget(self, label: str) -> None:
         """Undo what was changed of a label."""
-        with self._told(), self._lock, self._database:
-            self._database.execute("delete from labels where id = ?", [label])
-            self._written += 1
+        self.apply([], [label])
 
     def changes(self) -> list[Change]:
         """All changes, in the order of ids."""

@@ -23,7 +23,8 @@ from decaf.datasets import Dataset, Items, statistics
 from decaf.devices import choose_device, free_memory, memory_kept, on_gpu
 from decaf.errors import ConfigError, ModelError, TrainingError
 from decaf.features import Features, texts_of, with_features
-from decaf.model import FORMAT, Model, read_header
+from decaf.header import FORMAT, read_header
+from decaf.model import Model
 from decaf.modules.blend import learn_blend
 from decaf.modules.checkpoints import Checkpoint, Forgetful
 from decaf.modules.problem import ENOUGH_TO_HOLD, Problem

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from decaf.errors import DataError
-from decaf.labels import LONGEST_ID, checked_label
+from decaf.labels import LONGEST_ID, taking, writing
 from decaf.serving.bodies import Label, LabelPage, LabelText, LabelWithNeighbours, parsed, takes
 from decaf.serving.engine import Engine, Served
 from decaf.serving.problems import ProblemError
@@ -107,27 +107,17 @@ def _put(engine: Engine, id: str, text: str) -> tuple[dict[str, Any], bool]:
     """The label as it is then, and whether it is new."""
     before = engine.current().predictor
     try:
-        id, text = checked_label(id, text)
+        engine.writer.apply(*writing(before, {id: text}))
     except DataError as error:
         raise ProblemError("invalid", str(error)) from None
-    if not before.knows(text):
-        raise ProblemError(
-            "invalid", f"the model knows no word of {text!r}; use words that it was trained on, or train again"
-        )
-    if before.labels.is_own(id, text):
-        engine.writer.forget(id)
-    else:
-        engine.writer.put(id, text)
     now = engine.current()
     return _described(now, _found(now, id)), before.labels.find(id) is None
 
 
 def _delete(engine: Engine, id: str) -> None:
     served = engine.current()
-    if served.predictor.labels.trained(_found(served, id)):
-        engine.writer.hide(id)
-    else:
-        engine.writer.forget(id)
+    _found(served, id)
+    engine.writer.apply(*taking(served.predictor, id))
 
 
 def _found(served: Served, id: str) -> int:

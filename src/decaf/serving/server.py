@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from decaf.errors import ConfigError, DecafError, ModelError
+from decaf.header import read_header
 from decaf.serving.settings import ServeSettings
 
 __all__ = ["serve"]
@@ -29,10 +30,7 @@ _SPARE = 5.0  # seconds that workers have to end after they have drained
 
 def serve(model: Path, settings: ServeSettings, *, announce: Callable[[str], None] = log.info) -> None:
     """Serve a model folder until SIGTERM or Ctrl-C; the address is announced."""
-    if not (model / "model.json").is_file():
-        begun = (model / "checkpoint").is_dir()
-        advice = "run the same decaf train command again to go on" if begun else "train one with decaf train"
-        raise ModelError(f"{model}: holds {'an unfinished run' if begun else 'no model'}; {advice}")
+    read_header(model)
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         with _listening(settings) as listener:
