@@ -510,6 +510,18 @@ def test_text_is_never_read_as_html(writable: Running, visit: Visit) -> None:
     expect(page.locator("main :is(img, script, b), aside :is(img, script), #message img")).to_have_count(0)
 
 
+def test_what_is_being_typed_outlives_a_change_of_the_labels(shared: Running, visit: Visit) -> None:
+    page = visit(shared, "#tab=labels")
+    page.evaluate("""() => {
+        const search = document.querySelector("#search");
+        search.value = "ab";
+        search.dispatchEvent(new Event("input"));
+        document.dispatchEvent(new Event("labels-changed")); // before the typed text is looked for
+    }""")
+    expect(the(page, "label")).to_have_text([re.compile("topic ab")])
+    expect(page.locator("#search")).to_have_value("ab")
+
+
 def test_a_label_that_is_not_there_is_told(shared: Running, visit: Visit) -> None:
     page = visit(shared, "#label=nope", refusals=(404,))
     expect(the(page, "message")).to_contain_text("there is no label 'nope'")

@@ -18,15 +18,18 @@ export function start() {
   $("#later").addEventListener("click", () => change({ from: state().from + PAGE }, { push: true }));
   search.addEventListener("input", debounced(120, () => change({ q: search.value, from: 0 })));
   liveOnly.addEventListener("change", () => change({ live: liveOnly.checked, from: 0 }));
+  watch(["q"], () => {
+    search.value = state().q;
+  });
   watch(["tab", "q", "live", "from"], load);
   document.addEventListener("labels-changed", load);
+  search.value = state().q;
   load();
 }
 
 async function load() {
   const { tab, q, live, from } = state();
   if (tab !== "labels") return;
-  if (search.value !== q) search.value = q;
   liveOnly.checked = live;
   const wanted = new URLSearchParams({ q, live, offset: from, limit: PAGE });
   const found = await attempt(() => getJSON(`v1/labels?${wanted}`, { signal: nextSignal() }));
