@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+DATA ?= catalogue
+EXPERIMENT_ARGS ?=
 
-.PHONY: demo test check browser format bench clean
+.PHONY: demo test check browser format bench experiments clean
 
 demo: $(READY)
 	@$(BIN)/decaf demo $(DEMO_ARGS)
@@ -34,6 +36,9 @@ format: $(READY)
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+experiments: $(READY)
+	@$(BIN)/decaf-experiments $(DATA) $(EXPERIMENT_ARGS)
 
 # Distributions that ship Python without its venv module still have pip: virtualenv does the same job.
 $(READY): pyproject.toml

@@ -19,8 +19,9 @@ from scipy import sparse
 from torch import Tensor
 
 from benchmarks.report import commit, figures_before, parser, write_report
-from benchmarks.trial import device_name, features_to_test, judged, measure, trained
+from benchmarks.trial import device_name, judged, measure, trained
 from decaf import Dataset, Model, SplitSettings, recipe
+from decaf.experiments.judging import features_of
 from decaf.features import unit_values, with_features
 from decaf.metrics import evaluate
 from decaf.modules import ranker
@@ -158,7 +159,7 @@ def two_heads(model: Model, dataset: Dataset, device: str) -> dict[str, float]:
     ids, scores = [], []
     top = 20 + int(np.bincount(dataset.test.filters[:, 0], minlength=1).max())
     with torch.inference_mode():
-        for rows in Rows.in_parts(features_to_test(model, dataset), 256, torch.device(device)):
+        for rows in Rows.in_parts(features_of(model, dataset.test.documents), 256, torch.device(device)):
             documents = (rows.columns, rows.starts, rows.values)
             parts = first.parts(*documents)
             other = second.ranker.scores(second.ranker.encoder(*documents), parts.labels)

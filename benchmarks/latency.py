@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from benchmarks.report import RESULTS, parser, write_report
-from benchmarks.trial import features_to_test
 from decaf import Dataset, Model
+from decaf.experiments.judging import features_of
 from decaf.metrics import evaluate
 from decaf.predictions import Predictions
 from decaf.scoring.exact import ExactScorer
@@ -39,7 +39,7 @@ def main() -> None:
     model, dataset = Model.load(arguments.model), Dataset.load(arguments.dataset)
     assert model.features is not None  # noqa: S101 - trained on texts
     texts = list((dataset.test.documents.texts or [])[: arguments.queries])
-    features = features_to_test(model, dataset)
+    features = features_of(model, dataset.test.documents)
     top = TOP + int(np.bincount(dataset.test.filters[:, 0], minlength=1).max())
     exact = ExactScorer(model, torch.device("cpu"))
     truth = exact.top(features, top)

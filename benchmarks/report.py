@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from decaf.experiments.provenance import commit, machine
 
 __all__ = ["RESULTS", "commit", "figures_before", "parser", "write_report"]
 
@@ -22,12 +21,7 @@ def write_report(name: str, seed: int, figures: dict[str, Any], *, save: bool) -
         "benchmark": name,
         "date": datetime.now(UTC).date().isoformat(),
         "commit": commit(),
-        "machine": {
-            "processor": _processor(),
-            "cores": os.cpu_count(),
-            "system": platform.system(),
-            "python": platform.python_version(),
-        },
+        "machine": machine(),
         "seed": seed,
         "figures": figures,
     }
@@ -51,26 +45,3 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument("--save", action="store_true", help="write the figures to benchmarks/results/ too")
     made.add_argument("--shared", action="store_true", help="the machine has other work beside: times are left out")
     return made
-
-
-def commit() -> str:
-    """The commit measured; a copy without its history is told by GIT_COMMIT."""
-    if told := os.environ.get("GIT_COMMIT"):
-        return told
-    if found := _git("rev-parse", "--short", "HEAD"):
-        return found + ("+changes" if _git("status", "--porcelain", "src") else "")
-    return "not known"
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=RESULTS.parent.parent, check=False)
-    return done.stdout.strip()
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

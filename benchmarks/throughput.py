@@ -18,10 +18,11 @@ from typing import Any
 
 import torch
 
-from benchmarks.peers import PACKAGES, SEED, THREADS, TIMED, TOP, Worker, install, judge, launched
-from benchmarks.peers_worker import SYSTEMS
+from benchmarks.peers import SEED, SLOW, THREADS, judge
 from benchmarks.report import RESULTS, parser, write_report
 from decaf import Dataset, Features, Model, with_features
+from decaf.experiments.peers import PACKAGES, TIMED, TOP, Worker, install, launched
+from decaf.experiments.peers_worker import SYSTEMS
 from decaf.features import texts_of
 from decaf.scoring.fast import FastScorer
 
@@ -51,8 +52,9 @@ def main() -> None:
     with ExitStack() as stack:
         workers = []
         for name in SYSTEMS:
-            if name.partition("-")[0] not in failed:
-                workers.append(stack.enter_context(launched(ready, name, python, arguments.threads)))
+            if name not in SLOW and name.partition("-")[0] not in failed:
+                peer = launched(ready, name, python, threads=arguments.threads, seed=SEED)
+                workers.append(stack.enter_context(peer))
                 print(f"{name}: trained, first prediction in {workers[-1].predict():.2f} s", flush=True)
         figures = compare(model, ready, workers, arguments.threads, arguments.rounds)
     title = f"throughput-{Path(arguments.dataset).name}"
@@ -75,11 +77,11 @@ def compare(model: Model, dataset: Dataset, workers: list[Worker], threads: int,
     times = in_turn(runs, rounds)
     systems = {name: speed(times[name], len(texts)) | _judged(reached) for name in (FROM_TEXTS, OURS)}
     for worker in workers:
-        figures, result = worker.finish()
+        predictions, result = worker.finish()
         systems[worker.name] = {
             **speed(times[worker.name], len(texts)),
             "times_ours": round(min(times[worker.name]) / min(times[OURS]), 2),
-            **_judged(figures),
+            **_judged(judge(predictions, dataset)),
             "version": result["version"],
             "settings": SYSTEMS[worker.name].settings,
         }

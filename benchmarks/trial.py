@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import sparse
 
 from decaf import Config, Dataset, Model, evaluate_model, train
-from decaf.features import texts_of
+from decaf.experiments.judging import features_of, reach
 from decaf.modules.blend import reliability
-from decaf.modules.shortlister import retrieve
 from decaf.predictions import Predictions
 from decaf.scoring.exact import ExactScorer
 
-__all__ = ["device_name", "features_to_test", "judged", "measure", "reliability_of", "trained"]
+__all__ = ["device_name", "judged", "measure", "reliability_of", "trained"]
 
 
 def device_name(device: str) -> str:
@@ -43,7 +41,7 @@ def judged(model: Model, dataset: Dataset, device: str) -> dict[str, Any]:
     digits = {name: 4 if name == "ms_per_document" else 2 for name in figures}
     return {name: round(value, digits[name]) for name, value in figures.items()} | {
         "beam": model.packed[0].beam,
-        "shortlist_recall": round(shortlist_recall(model, dataset, device), 2),
+        "shortlist_recall": round(_recall(model, dataset, device), 2),
         "tail": model.config.blend.tail,
         "labels": dataset.labels.count,
         "training_documents": dataset.train.documents.count,
@@ -51,33 +49,16 @@ def judged(model: Model, dataset: Dataset, device: str) -> dict[str, Any]:
     }
 
 
-def features_to_test(model: Model, dataset: Dataset) -> sparse.csr_array:
-    """The features of the test documents."""
-    if model.features is None:
-        return dataset.test.documents.need_features()
-    return model.features.transform(texts_of(dataset.test.documents, model.config.features))
-
-
-def shortlist_recall(model: Model, dataset: Dataset, device: str) -> float:
+def _recall(model: Model, dataset: Dataset, device: str) -> float:
     """Percent of the test pairs whose label is in the shortlist of the first instance."""
-    instance = model.instances[0].to(torch.device(device))
-    clusters = retrieve(instance.shortlister, features_to_test(model, dataset), instance.beam).cpu().numpy()
-    members = instance.shortlister.members.cpu().numpy()
-    cluster = np.full(dataset.labels.count, -1)
-    there = members >= 0
-    cluster[model.kept[members[there]]] = np.nonzero(there)[0]
-    pairs = dataset.test.truth.tocoo()
-    hits = [
-        (clusters[pairs.row[part]] == cluster[pairs.col[part]][:, None]).any(axis=1).sum()
-        for part in np.array_split(np.arange(len(pairs.row)), 1 + len(pairs.row) // 100_000)
-    ]
-    return 100 * float(np.sum(hits)) / max(1, len(pairs.row))
+    test = dataset.test
+    return reach(model, features_of(model, test.documents), test.truth, [model.packed[0].beam], device=device)[0]
 
 
 def reliability_of(model: Model, dataset: Dataset, device: str, top: int = 5) -> dict[str, Any]:
     """How often labels of a chance are right, on the test documents, and by how much chances are off in the mean."""
     scorer = ExactScorer(model, torch.device(device))
-    predictions: Predictions = scorer.top(features_to_test(model, dataset), top)
+    predictions: Predictions = scorer.top(features_of(model, dataset.test.documents), top)
     predictions = predictions.without(dataset.test.filters, dataset.labels.count)
     there = predictions.ids >= 0
     rows = np.repeat(np.arange(len(predictions)), top).reshape(there.shape)

@@ -36,7 +36,7 @@ from decaf.networks import Instance, Words, first_blend
 from decaf.packed import Packed
 from decaf.plots import plot_run
 
-__all__ = ["memory_needed", "train"]
+__all__ = ["memory_needed", "prepared", "train", "usual_clusters"]
 
 log = logging.getLogger(__name__)
 
@@ -55,14 +55,11 @@ def train(
     started = time.perf_counter()
     where = choose_device(device)
     config = config or recipe()
-    features, problem = _learn_features(dataset, config)
-    if not len(problem.kept):
-        raise TrainingError(f"{dataset.name}: no training document has both a known token and a label")
-    if config.model.loss == "softmax" and problem.held is None:
-        log.warning("%s: scores are in the right order, but they are no chances", _why_none_held(problem, config))
     if idle := config.without_effect():
         log.warning("without effect here: %s; the recipe has no such part", ", ".join(idle))
-    config = _with_sizes(config, problem, where)
+    features, problem, config = prepared(dataset, config, where)
+    if config.model.loss == "softmax" and problem.held is None:
+        log.warning("%s: scores are in the right order, but they are no chances", _why_none_held(problem, config))
     _check_memory(problem, config, where)
     run = _fingerprint(problem, dataset.labels, config, seed)
     if folder is not None and (Path(folder) / "model.json").is_file():
@@ -94,6 +91,14 @@ def train(
         keeper.finish()
         plot_run(Path(folder))
     return model
+
+
+def prepared(dataset: Dataset, config: Config, device: torch.device) -> tuple[Features | None, Problem, Config]:
+    """Features, unless the dataset has its own, what is to be learned from them, and settings filled in by size."""
+    features, problem = _learn_features(dataset, config)
+    if not len(problem.kept):
+        raise TrainingError(f"{dataset.name}: no training document has both a known token and a label")
+    return features, problem, _with_sizes(config, problem, device)
 
 
 def _counted(dataset: Dataset) -> dict[str, float]:
@@ -189,7 +194,7 @@ def _with_sizes(config: Config, problem: Problem, device: torch.device) -> Confi
     """Fill in what the settings leave to the size of the data."""
     labels, documents = len(problem.kept), problem.documents.shape[0]
     dim = config.model.dim or (300 if labels < 1_000_000 else 512)
-    clusters = config.shortlister.clusters or 1 << max(0, min(17, round(math.log2(max(labels, 1) / 4))))
+    clusters = config.shortlister.clusters or usual_clusters(labels)
     if not config.model.text and not config.model.refinement:
         raise TrainingError("model.text and model.refinement are both false; classifiers need one of them")
     if clusters & (clusters - 1):
@@ -212,6 +217,11 @@ def _with_sizes(config: Config, problem: Problem, device: torch.device) -> Confi
             batch=config.ranker.batch or _batch(documents, 1024),
         ),
     )
+
+
+def usual_clusters(labels: int) -> int:
+    """The number K of clusters for so many labels: a power of two, about four labels in each."""
+    return 1 << max(0, min(17, round(math.log2(max(labels, 1) / 4))))
 
 
 def _why_none_held(problem: Problem, config: Config) -> str:

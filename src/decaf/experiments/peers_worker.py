@@ -1,4 +1,4 @@
-"""Train one peer and predict with it; benchmarks.peers runs this in the peers' own environment.
+"""Train one peer and predict with it; run in the peers' own environment, where decaf is not.
 
     python peers_worker.py SYSTEM FOLDER
 
@@ -24,6 +24,8 @@ from typing import Any, NamedTuple, Protocol, TextIO
 import numpy as np
 from scipy import sparse
 
+__all__ = ["SYSTEMS", "Peer", "System", "Task"]
+
 MATRICES = ("train", "truth", "labels", "test")
 Rows = Sequence[Sequence[tuple[int, float]]]  # for each document, its labels and their scores
 
@@ -44,7 +46,7 @@ class Task:
 
     @classmethod
     def load(cls, folder: Path) -> Task:
-        """Read what benchmarks.peers wrote."""
+        """Read what decaf.experiments.peers wrote."""
         train, truth, labels, test = (_read_matrix(folder / f"{name}.npz") for name in MATRICES)
         return cls(folder, train, truth, labels, test, **json.loads((folder / "task.json").read_text(encoding="utf-8")))
 
@@ -91,13 +93,15 @@ class Pecos:
 
 
 class NapkinXC:
-    """A probabilistic label tree; settings as its PLT takes them."""
+    """One of its classifiers; settings: which, and what it takes."""
 
     def __init__(self, task: Task, settings: dict[str, Any]) -> None:
-        from napkinxc.models import PLT  # type: ignore[import-not-found]
+        from napkinxc import models  # type: ignore[import-not-found]
 
         self.task = task
-        self.model = PLT(str(task.folder / "model"), threads=task.threads, seed=task.seed, **settings)
+        others = dict(settings)
+        kind = getattr(models, others.pop("kind"))
+        self.model = kind(str(task.folder / "model"), threads=task.threads, seed=task.seed, **others)
 
     def train(self) -> None:
         self.model.fit(self.task.train, self.task.truth)
@@ -131,6 +135,7 @@ class Omikuji:
         self.model = Model.train_on_data(str(self.file), settings, n_threads=self.task.threads)
 
     def load(self) -> None:
+        self.model.save(str(self.task.folder / "model"))
         self.model.init_prediction_thread_pool(self.task.threads)
         self.documents = _rows(self.task.test)
 
@@ -149,7 +154,8 @@ class System(NamedTuple):
 SYSTEMS = {
     "pecos-pifa": System("libpecos", Pecos, {"label_vectors": "pifa"}),
     "pecos-pifa-lf-concat": System("libpecos", Pecos, {"label_vectors": "pifa_lf_concat"}),
-    "napkinxc-plt": System("napkinxc", NapkinXC, {}),
+    "napkinxc-plt": System("napkinxc", NapkinXC, {"kind": "PLT"}),
+    "napkinxc-br": System("napkinxc", NapkinXC, {"kind": "BR"}),
     "omikuji-parabel": System("omikuji", Omikuji, {"n_trees": 3}),
     "omikuji-bonsai": System(
         "omikuji", Omikuji, {"n_trees": 3, "cluster_balanced": False, "cluster_k": 100, "max_depth": 3}
@@ -171,7 +177,7 @@ def main() -> None:
     predicted = peer.predict(task.top)
     scores = _matrix(predicted, task.truth.shape[1]) if isinstance(predicted, list) else predicted
     sparse.save_npz(task.folder / "scores.npz", scores)
-    result = {"version": version(system.package), "training_seconds": trained - started}
+    result = {"version": version(system.package), "training_seconds": trained - started, "bytes": _kept(task.folder)}
     (task.folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
 
 
@@ -188,6 +194,11 @@ def _seconds(peer: Peer, top: int) -> float:
     started = time.perf_counter()
     peer.predict(top)
     return time.perf_counter() - started
+
+
+def _kept(folder: Path) -> int:
+    """Bytes of the model on disk."""
+    return sum(file.stat().st_size for file in (folder / "model").rglob("*") if file.is_file())
 
 
 def _read_matrix(file: Path) -> sparse.csr_matrix:

@@ -1,0 +1,114 @@
+"""decaf-experiments: the paper's comparisons on a dataset, as a report."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from decaf.errors import ConfigError, DataError, DecafError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="decaf-experiments",
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    add_completion=False,
+)
+
+
+@app.command()
+def experiments(
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="A dataset: a folder, or `catalogue`, the embedded one.")
+    ] = "catalogue",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the report; left out: experiments/NAME."),
+    ] = None,
+    profile: Annotated[
+        str, typer.Option(metavar="NAME", help="quick: 2,048 labels, half an hour on two cores; full: all labels.")
+    ] = "quick",
+    labels: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Draw so many labels; 0: all; left out: by the profile.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Seeds of the main comparison; left out: by the profile.")
+    ] = None,
+    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu or cuda, for DECAF.")] = "auto",
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time; their times then count for less.")] = 1,
+    limit: Annotated[
+        float, typer.Option(min=0, metavar="MINUTES", help="End a run that takes longer; 0: never.")
+    ] = 60.0,
+    peers: Annotated[bool, typer.Option("--peers/--no-peers", help="PECOS, napkinXC and omikuji too.")] = True,
+    environment: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Virtual environment of the peers; left out: experiments/peers."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Warnings alone.")] = False,
+) -> None:
+    """Rerun the paper's comparisons on a dataset and write report.html and report.json.
+
+    Each run is kept under FOLDER/runs by its content: stopped anywhere, the same command goes on, and what is there
+    already is not run again. A peer that cannot be installed is reported and left out.
+    """
+    from decaf import console
+    from decaf.datasets import Dataset
+    from decaf.devices import choose_device
+    from decaf.experiments.peers import PACKAGES, install
+    from decaf.experiments.plan import PROFILES, plan
+    from decaf.experiments.report import assembled, write_report
+    from decaf.experiments.runs import Runner, fingerprint
+
+    if profile not in PROFILES:
+        raise ConfigError(f"there is no profile {profile!r}; there are: {', '.join(PROFILES)}")
+    dataset = Dataset.load(data)
+    if not dataset.test.documents.count or not dataset.train.documents.count:
+        raise DataError(f"{dataset.name}: has no test documents; make some with decaf split")
+    chosen = PROFILES[profile].with_options(labels=labels, seeds=seeds)
+    folder = output or Path("experiments") / dataset.name
+    (folder / "runs").mkdir(parents=True, exist_ok=True)
+    with console.session(quiet=quiet):
+        python: Path | None = None
+        missing: dict[str, str] = {}
+        if peers:
+            console.say("looking for the peers; those that are not there are installed")
+            python, missing = install(environment or folder.parent / "peers", list(PACKAGES))
+        wanted = plan(chosen, dataset.labels.count, ["decaf", "match", *(PACKAGES if peers else ())])
+        runner = Runner(
+            dataset=str(Path(data).resolve()) if Path(data).exists() else data,
+            content=fingerprint(dataset),
+            folder=(folder / "runs").resolve(),
+            device=str(choose_device("auto").type) if device == "auto" else device,
+            threads=max(1, (os.cpu_count() or 1) // jobs),
+            at_a_time=jobs,
+            limit=60 * limit,
+            python=python,
+            missing=missing,
+        )
+        console.say(f"{len(wanted)} runs on {dataset.name}, kept under {folder / 'runs'}")
+        try:
+            outcomes = runner.run(wanted)
+        except KeyboardInterrupt:
+            console.say("stopped; run the same command again to go on")
+            raise typer.Exit(130) from None
+        write_report(assembled(dataset, profile, wanted[0].labels, outcomes), folder)
+        failed = sum(outcome.result is None for outcome in outcomes)
+        console.say(
+            f"{folder / 'report.html'}: {len(outcomes) - failed} runs" + (f"; {failed} failed" if failed else "")
+        )
+
+
+def main() -> None:
+    """Run it; what goes wrong on purpose is one line, not a traceback."""
+    try:
+        app()
+    except DecafError as error:
+        sys.exit(f"decaf-experiments: {error}")
+    except OSError as error:
+        sys.exit(f"decaf-experiments: {error.filename or 'input or output'}: {error.strerror or error}")

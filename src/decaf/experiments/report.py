@@ -1,0 +1,224 @@
+"""The report: its JSON, and that as a page of HTML or Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from decaf import __version__
+from decaf.datasets import Dataset
+from decaf.errors import DataError
+from decaf.experiments.examples import examples
+from decaf.experiments.figures import drawings
+from decaf.experiments.judging import drawn
+from decaf.experiments.peers import TOP
+from decaf.experiments.plan import Job
+from decaf.experiments.provenance import commit, machine
+from decaf.experiments.runs import Outcome
+from decaf.experiments.systems import MAIN, SYSTEMS
+from decaf.experiments.tables import Cell, Mean, Table, metric, runs_of, tables
+from decaf.predictions import Predictions, load_scores
+
+__all__ = ["assembled", "findings", "html", "markdown", "read_report", "write_report"]
+
+_FORMAT = 1
+_OURS = "decaf"
+
+
+def assembled(dataset: Dataset, profile: str, labels: int, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """All that a report says; `labels` were drawn, 0 for all."""
+    part = drawn(dataset, labels)
+    return {
+        "format": _FORMAT,
+        "dataset": {
+            "name": dataset.name,
+            "all_labels": dataset.labels.count,
+            "drawn": labels,
+            "labels": part.labels.count,
+            "training_documents": part.train.documents.count,
+            "test_documents": part.test.documents.count,
+            "labels_per_document": round(part.train.truth.nnz / max(1, part.train.documents.count), 2),
+        },
+        "profile": profile,
+        "date": datetime.now(UTC).date().isoformat(),
+        "version": __version__,
+        "commit": commit(),
+        "machine": machine(),
+        "runs": [outcome.result for outcome in outcomes if outcome.result is not None],
+        "troubles": [
+            {"job": vars(outcome.job), "title": _title(outcome.job), "reason": outcome.trouble}
+            for outcome in outcomes
+            if outcome.result is None
+        ],
+        "examples": examples(part, _predicted(outcomes, part, labels), _OURS),
+    }
+
+
+def _title(job: Job) -> str:
+    return f"{SYSTEMS[job.system].title}{'' if job.kind == 'judge' else f' ({job.kind})'}, seed {job.seed}"
+
+
+def _predicted(outcomes: Sequence[Outcome], dataset: Dataset, labels: int) -> dict[str, Predictions]:
+    """What the systems of the main comparison predict, those that are there."""
+    found = {}
+    for outcome in outcomes:
+        job = outcome.job
+        main = job.kind == "judge" and job.system in MAIN and job.seed == 0 and job.labels == labels
+        if main and outcome.folder is not None:
+            scores = load_scores(outcome.folder / "predictions.npz", *dataset.test.truth.shape)
+            found[job.system] = Predictions.from_csr(scores, TOP)
+    return found
+
+
+def write_report(report: Mapping[str, Any], folder: Path) -> None:
+    """Write report.json and report.html, each whole or not at all."""
+    for name, text in (("report.json", json.dumps(report, indent=1) + "\n"), ("report.html", html(report))):
+        aside = folder / f".{name}.part"
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(folder / name)
+
+
+def read_report(file: Path) -> dict[str, Any]:
+    """What `write_report` wrote."""
+    try:
+        report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file}: is no report ({error}); make one with decaf-experiments") from error
+    if not isinstance(report, dict) or report.get("format") != _FORMAT:
+        raise DataError(f"{file}: is no report of this version; make one with decaf-experiments")
+    return report
+
+
+def findings(report: Mapping[str, Any]) -> list[str]:
+    """What the main comparison says, in a few sentences."""
+    ours = runs_of(dict(report), _OURS)
+    rivals = {name: runs for name in MAIN if name != _OURS and (runs := runs_of(dict(report), name))}
+    if not ours:
+        return []
+    said = []
+    singles = {name: runs for name, runs in rivals.items() if not name.startswith(_OURS)}
+    for name, what in (("P@1", "the first label is right"), ("PSP@1", "the same, rare labels weighing more")):
+        mine = metric(ours, name)
+        means = {rival: metric(runs, name) for rival, runs in singles.items()}
+        known = {rival: mean for rival, mean in means.items() if mean is not None}
+        if mine is None or not known:
+            continue
+        best = max(known, key=lambda rival: known[rival].value)
+        said.append(f"{name} ({what}): {_against(mine, known[best], SYSTEMS[best].title)}")
+    return said
+
+
+def _against(mine: Mean, other: Mean, title: str) -> str:
+    gap = mine.value - other.value
+    how = "ahead of" if gap > 0 else "behind"
+    return f"DECAF's default recipe {mine}, {abs(gap):.2f} points {how} the best other system, {title} ({other})."
+
+
+def html(report: Mapping[str, Any]) -> str:
+    """The report as one page that needs nothing else."""
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(
+        (files("decaf.experiments") / "report.html.jinja").read_text(encoding="utf-8"),
+    )
+    plain = dict(report)
+    return template.render(
+        report=plain,
+        findings=findings(plain),
+        tables=tables(plain),
+        drawings=drawings(plain),
+        systems=SYSTEMS,
+        sources=_sources(plain),
+    )
+
+
+def _sources(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Where each run was made, in as few lines as say it."""
+    lines: dict[tuple[str, ...], int] = {}
+    for run in report["runs"]:
+        where = run["machine"]
+        key = (
+            run["date"],
+            run["commit"],
+            run["device"],
+            f"{where['processor']}, {where['cores']} cores",
+            where["python"],
+        )
+        lines[key] = lines.get(key, 0) + 1
+    names = ("date", "commit", "device", "machine", "python")
+    return [dict(zip(names, key, strict=True)) | {"runs": count} for key, count in lines.items()]
+
+
+def markdown(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
+    """The report as a section of Markdown; pictures are the addresses of its figures by name."""
+    plain = dict(report)
+    of = plain["dataset"]
+    parts = [
+        f"## {of['name']}",
+        _about(plain),
+        *(f"- {line}" for line in findings(plain)),
+    ]
+    for table in tables(plain):
+        parts += [f"### {table.title}", table.caption, _markdown_table(table)]
+    for drawing in drawings(plain):
+        parts += [f"### {drawing.title}", f"![{drawing.title}]({pictures[drawing.name]})", drawing.caption]
+    if plain["examples"]:
+        parts += ["### Examples", _LEGEND, *(_markdown_example(one) for one in plain["examples"])]
+    return "\n\n".join(parts)
+
+
+_LEGEND = (
+    "Documents drawn at random among those of three labels or more: two where the default recipe finds more than the "
+    "best of the others in five, two where it finds as many, two where it finds fewer. **Bold**: right; ***bold "
+    "italics***: right, and never given together with another true label of the document in training."
+)
+
+
+def _about(report: dict[str, Any]) -> str:
+    of = report["dataset"]
+    some = (
+        f"{of['labels']:,} of its {of['all_labels']:,} labels, drawn at random"
+        if of["drawn"]
+        else f"{of['labels']:,} labels"
+    )
+    sizes = f"{of['training_documents']:,} training documents, {of['test_documents']:,} test documents"
+    made = "; ".join(
+        f"{one['runs']} runs on {one['device']} ({one['machine']}), commit {one['commit']}, {one['date']}"
+        for one in _sources(report)
+    )
+    return f"Profile {report['profile']}: {some}, {sizes}. {made}."
+
+
+def _markdown_table(table: Table) -> str:
+    rows = [[_markdown_cell(cell) for cell in row] for row in table.rows]
+    lines = [table.heading, ["---"] * len(table.heading), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = cell.text.replace("|", "\\|").replace("\n", " ")
+    return f"**{text}**" if cell.best and text else text
+
+
+def _markdown_example(one: dict[str, Any]) -> str:
+    rows = [
+        [Cell(SYSTEMS[name].title), Cell(", ".join(map(_markdown_label, labels)))]
+        for name, labels in one["systems"].items()
+    ]
+    heading = [f"{_escaped(one['document'])} ({one['kind']})", f"to be found: {', '.join(map(_escaped, one['true']))}"]
+    return _markdown_table(Table("", "", heading, rows))
+
+
+def _markdown_label(label: dict[str, Any]) -> str:
+    mark = "***" if label["right"] and label["new"] else "**" if label["right"] else ""
+    return f"{mark}{_escaped(label['label'])}{mark}"
+
+
+def _escaped(text: str) -> str:
+    """A text that Markdown takes as it is."""
+    return "".join(f"\\{letter}" if letter in "\\`*_[]<>|#~" else letter for letter in text)
