@@ -175,5 +175,5 @@ def _export(dataset: Dataset, folder: Path, threads: int, seed: int) -> None:
     }
     for name, matrix in matrices.items():
         sparse.save_npz(folder / f"{name}.npz", sparse.csr_matrix(matrix.astype(np.float32)), compressed=False)
-    task = {"top": TOP, "timed": TIMED, "threads": threads, "seed": seed}
+    task = {"top": TOP, "timed": TIMED, "threads": threads, "seed": seed, "parent": os.getpid()}
     (folder / "task.json").write_text(json.dumps(task), encoding="utf-8")

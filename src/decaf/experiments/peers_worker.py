@@ -2,9 +2,9 @@
 
     python peers_worker.py SYSTEM FOLDER
 
-FOLDER holds task.json (top, timed, threads, seed) and the matrices train, truth, labels and test as .npz. Each line
-that comes in asks for a prediction and is answered with its seconds; at the end scores.npz and result.json are written
-beside the matrices. Reading matrices is not timed, unless the peer only trains on files.
+FOLDER holds task.json (top, timed, threads, seed, parent) and the matrices train, truth, labels and test as .npz. Each
+line that comes in asks for a prediction and is answered with its seconds; at the end scores.npz and result.json are
+written beside the matrices. Reading matrices is not timed, unless the peer only trains on files.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import gc
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple, Protocol, TextIO
 import numpy as np
 from scipy import sparse
 
-__all__ = ["SYSTEMS", "Peer", "System", "Task"]
+__all__ = ["SYSTEMS", "Peer", "System", "Task", "end_with"]
 
 MATRICES = ("train", "truth", "labels", "test")
 Rows = Sequence[Sequence[tuple[int, float]]]  # for each document, its labels and their scores
@@ -43,6 +44,7 @@ class Task:
     timed: int  # labels predicted for the time
     threads: int
     seed: int
+    parent: int  # the process that wants it done
 
     @classmethod
     def load(cls, folder: Path) -> Task:
@@ -163,10 +165,24 @@ SYSTEMS = {
 }
 
 
+def end_with(parent: int, every: float = 1.0) -> None:
+    """End this process soon after the one that started it, which may be killed before it can end this one."""
+    if os.name != "posix":  # there a process keeps the number of a parent that is gone
+        return
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(every)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def main() -> None:
     answers = _answers()
     system = SYSTEMS[sys.argv[1]]
     task = Task.load(Path(sys.argv[2]))
+    end_with(task.parent)
     peer = system.peer(task, system.settings)
     started = time.perf_counter()
     peer.train()

@@ -58,8 +58,8 @@ class Runner:
     limit: float = 0.0  # seconds for a run; 0: none
     python: Path | None = None  # the peers' interpreter
     missing: Mapping[str, str] = field(default_factory=dict)  # why peers are not there
-    _alive: set[subprocess.Popen[bytes]] = field(default_factory=set)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _alive: set[subprocess.Popen[bytes]] = field(default_factory=set, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
         """All outcomes, in the order of the jobs; a run that fails does not stop the others."""
@@ -76,7 +76,7 @@ class Runner:
                 for future in finished:
                     job = running.pop(future)
                     done[job] = future.result()
-                    log.info("%d of %d: %s", len(done), len(jobs), told(done[job]))
+                    log.info("%d of %d: %s", len(done), len(jobs), _told(done[job]))
                     advance(1)
         return [done[job] for job in jobs]
 
@@ -113,7 +113,15 @@ class Runner:
         """Run it in a process of its own."""
         folder.mkdir(parents=True, exist_ok=True)
         task = Task(
-            job, self.dataset, str(folder), self.device, self.threads, self.at_a_time, str(self.python or ""), scores
+            job,
+            dataset=self.dataset,
+            folder=str(folder),
+            device=self.device,
+            threads=self.threads,
+            beside=self.at_a_time,
+            parent=os.getpid(),
+            python=str(self.python or ""),
+            scores=scores,
         )
         (folder / "task.json").write_text(json.dumps(asdict(task), indent=1) + "\n", encoding="utf-8")
         with (folder / "log.txt").open("w", encoding="utf-8") as output:
@@ -185,7 +193,7 @@ def _last_line(file: Path) -> str:
     return lines[-1].strip() if lines else "ended without a word"
 
 
-def told(outcome: Outcome) -> str:
+def _told(outcome: Outcome) -> str:
     """One line about a run."""
     job = outcome.job
     what = {"judge": "", "metadata": " with label text", "theorem": ": the theorem"}[job.kind]

@@ -20,6 +20,7 @@ from decaf.datasets import Dataset
 from decaf.experiments.judging import device_title, drawn, figures_of, of_decaf, of_match
 from decaf.experiments.metadata import best_weight, combined
 from decaf.experiments.peers import TOP, featured, of_peer
+from decaf.experiments.peers_worker import end_with
 from decaf.experiments.plan import Job
 from decaf.experiments.provenance import commit, machine
 from decaf.experiments.systems import SYSTEMS
@@ -41,6 +42,7 @@ class Task:
     device: str
     threads: int
     beside: int  # runs at a time
+    parent: int  # the process that wants it done
     python: str = ""  # the peers' interpreter
     scores: str = ""  # the folder of the run whose predictions are combined with label text
 
@@ -53,7 +55,9 @@ class Task:
 
 def main() -> None:
     """Do what the task says; errors go where they go."""
-    work(Task.read(Path(sys.argv[1])))
+    task = Task.read(Path(sys.argv[1]))
+    end_with(task.parent)
+    work(task)
 
 
 def work(task: Task) -> None:
