@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from decaf.config import Config, FeatureSettings, SplitSettings, TableSettings, recipe
     from decaf.datasets import Dataset, Propensity, statistics
     from decaf.errors import ConfigError, DataError, DecafError, FeatureError, ModelError, TrainingError
+    from decaf.estimator import DecafClassifier
     from decaf.evaluation import evaluate_model
     from decaf.features import Features, with_features
     from decaf.metrics import evaluate, frequency_quantiles
@@ -27,6 +28,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "Dataset",
+    "DecafClassifier",
     "DecafError",
     "FeatureError",
     "FeatureSettings",
@@ -61,6 +63,7 @@ _HOMES = {
     "decaf.config": ("Config", "FeatureSettings", "SplitSettings", "TableSettings", "recipe"),
     "decaf.datasets": ("Dataset", "Propensity", "statistics"),
     "decaf.errors": ("ConfigError", "DataError", "DecafError", "FeatureError", "ModelError", "TrainingError"),
+    "decaf.estimator": ("DecafClassifier",),
     "decaf.evaluation": ("evaluate_model",),
     "decaf.features": ("Features", "with_features"),
     "decaf.metrics": ("evaluate", "frequency_quantiles"),

@@ -19,6 +19,7 @@ _OUTER = (
     "cli.py",
     "console.py",
     "demo.py",
+    "estimator.py",
     "experiments/cli.py",
     "experiments/examples.py",
     "experiments/figures.py",
