@@ -26,12 +26,12 @@ def examples(dataset: Dataset, systems: Mapping[str, Predictions], ours: str, se
     A right label is marked as new where it was never given together with another true label of the document in
     training: it cannot have been learned from their company.
     """
-    if ours not in systems or len(systems) < 2:
+    documents = dataset.test.documents
+    if ours not in systems or len(systems) < 2 or not documents.count:
         return []
     right = {name: _right(found, dataset.test.truth) for name, found in systems.items()}
     hits = {name: of.sum(axis=1) for name, of in right.items()}
     best = np.max([hits[name] for name in systems if name != ours], axis=0)
-    documents = dataset.test.documents
     fit = np.diff(dataset.test.truth.indptr) >= _LABELS
     fit &= np.array([len(documents.text(row)) <= _LONGEST for row in range(documents.count)])
     kinds = {"found more": hits[ours] > best, "found as many": hits[ours] == best, "found fewer": hits[ours] < best}

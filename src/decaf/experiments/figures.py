@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -41,7 +40,7 @@ class Drawing(NamedTuple):
     figure: Figure
 
     def svg(self) -> str:
-        """The figure for a page; the same figure is the same text."""
+        """The figure for a page; the same report gives the same text."""
         with rc_context({"svg.hashsalt": self.name}), io.StringIO() as stream:
             self.figure.savefig(stream, format="svg", metadata={"Date": None})
             text = stream.getvalue()
@@ -249,9 +248,10 @@ def _theorem(report: dict[str, Any]) -> Drawing | None:
     axes.set_xlabel("recall of the shortlists, percent", fontsize=9)
     axes.set_ylabel("loss above the best, nats a document", fontsize=9)
     axes.legend(frameon=False, fontsize=8)
-    most = max((line["shortlist"] - best) / line["bound"] for line in lines if line["bound"]) if lines else math.nan
+    shares = [(line["shortlist"] - best) / line["bound"] for line in lines if line["bound"]]
+    most = f"On shortlists it is at most {max(shares):.2f} times the bound; " if shares else ""
     caption = (
-        f"Excess loss against the bound (logarithmic above 1). On shortlists it is at most {most:.2f} times the bound; "
-        f"what own scores say of labels outside is another matter."
+        f"Excess loss against the bound (logarithmic above 1). {most}what own scores say of labels outside is another "
+        "matter."
     )
     return Drawing("theorem", "The theorem, checked", caption, figure)

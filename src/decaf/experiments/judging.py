@@ -71,9 +71,9 @@ def figures_of(predictions: Predictions, dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def settings_of(system: System, labels: int) -> Config:
-    """The settings of one of our systems for so many labels."""
-    quarter = max(1, usual_clusters(labels) // 4)
+def settings_of(system: System, dataset: Dataset) -> Config:
+    """The settings of one of our systems for a dataset."""
+    quarter = max(1, usual_clusters(int(np.count_nonzero(dataset.frequency))) // 4)
     return recipe(system.recipe).with_settings([name.format(quarter=quarter) for name in system.settings])
 
 
@@ -100,7 +100,7 @@ def of_decaf(
     dataset: Dataset, system: System, *, seed: int, device: str, threads: int
 ) -> tuple[Predictions, dict[str, Any]]:
     """One of our recipes: what it predicts for the test documents, the filter applied, and what it costs."""
-    config = settings_of(system, dataset.labels.count)
+    config = settings_of(system, dataset)
     started = time.perf_counter()
     model = train(dataset, config, seed=seed, device=device)
     seconds = time.perf_counter() - started

@@ -21,10 +21,13 @@ WEIGHTS = tuple(round(0.05 * step, 2) for step in range(21))  # of the peer's ow
 def combined(scores: Predictions, dataset: Dataset, weights: Sequence[float]) -> Iterator[Predictions]:
     """For each weight a: labels by a * score + (1 - a) * sigmoid(<x, z>), of those that either of the two finds.
 
-    A label that the peer does not name has the score 0. The dataset has features; filters are applied.
+    A label that the peer does not name has the score 0. The dataset has features; its filter is applied to both.
     """
     documents, labels = dataset.test.documents.need_features(), dataset.labels.need_features()
-    matched = LabelTextScorer(labels).top(documents, scores.top).without(dataset.test.filters, dataset.labels.count)
+    filters, count = dataset.test.filters, dataset.labels.count
+    more = int(np.bincount(filters[:, 0], minlength=1).max())  # so that enough are left of every document
+    scores = scores.without(filters, count)
+    matched = LabelTextScorer(labels).top(documents, scores.top + more).without(filters, count)
     ids, own = _union(scores, matched)
     text = _sigmoid(_products(documents, labels, ids))
     return (_ranked(ids, weight * own + (1 - weight) * text, scores.top) for weight in weights)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -22,12 +22,13 @@ from decaf.experiments.plan import Job
 from decaf.experiments.provenance import commit, machine
 from decaf.experiments.runs import Outcome
 from decaf.experiments.systems import MAIN, SYSTEMS
-from decaf.experiments.tables import Cell, Mean, Table, metric, runs_of, tables
+from decaf.experiments.tables import Cell, Mean, metric, runs_of, tables
 from decaf.predictions import Predictions, load_scores
 
 __all__ = ["assembled", "findings", "html", "markdown", "read_report", "write_report"]
 
 _FORMAT = 1
+_PARTS = {"dataset", "profile", "date", "version", "runs", "troubles", "examples"}
 _OURS = "decaf"
 
 
@@ -88,9 +89,9 @@ def read_report(file: Path) -> dict[str, Any]:
     """What `write_report` wrote."""
     try:
         report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file}: is no report ({error}); make one with decaf-experiments") from error
-    if not isinstance(report, dict) or report.get("format") != _FORMAT:
+    if not isinstance(report, dict) or report.get("format") != _FORMAT or not report.keys() >= _PARTS:
         raise DataError(f"{file}: is no report of this version; make one with decaf-experiments")
     return report
 
@@ -116,8 +117,8 @@ def findings(report: Mapping[str, Any]) -> list[str]:
 
 def _against(mine: Mean, other: Mean, title: str) -> str:
     gap = mine.value - other.value
-    how = "ahead of" if gap > 0 else "behind"
-    return f"DECAF's default recipe {mine}, {abs(gap):.2f} points {how} the best other system, {title} ({other})."
+    how = f"{gap:.2f} points ahead of" if gap > 0 else f"{-gap:.2f} points behind" if gap < 0 else "level with"
+    return f"DECAF's default recipe {mine}, {how} the best other system, {title} ({other})."
 
 
 def html(report: Mapping[str, Any]) -> str:
@@ -159,12 +160,13 @@ def markdown(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
     plain = dict(report)
     of = plain["dataset"]
     parts = [
-        f"## {of['name']}",
+        f"## {_escaped(of['name'])}",
         _about(plain),
         *(f"- {line}" for line in findings(plain)),
     ]
     for table in tables(plain):
-        parts += [f"### {table.title}", table.caption, _markdown_table(table)]
+        rows = ([_markdown_cell(cell) for cell in row] for row in table.rows)
+        parts += [f"### {table.title}", _escaped(table.caption), _markdown_table(table.heading, rows)]
     for drawing in drawings(plain):
         parts += [f"### {drawing.title}", f"![{drawing.title}]({pictures[drawing.name]})", drawing.caption]
     if plain["examples"]:
@@ -191,27 +193,23 @@ def _about(report: dict[str, Any]) -> str:
         f"{one['runs']} runs on {one['device']} ({one['machine']}), commit {one['commit']}, {one['date']}"
         for one in _sources(report)
     )
-    return f"Profile {report['profile']}: {some}, {sizes}. {made}."
+    return f"Profile {report['profile']}: {some}, {sizes}. {made or 'Nothing was run'}."
 
 
-def _markdown_table(table: Table) -> str:
-    rows = [[_markdown_cell(cell) for cell in row] for row in table.rows]
-    lines = [table.heading, ["---"] * len(table.heading), *rows]
+def _markdown_table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heading, ["---"] * len(heading), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _markdown_cell(cell: Cell) -> str:
-    text = cell.text.replace("|", "\\|").replace("\n", " ")
+    text = _escaped(cell.text)
     return f"**{text}**" if cell.best and text else text
 
 
 def _markdown_example(one: dict[str, Any]) -> str:
-    rows = [
-        [Cell(SYSTEMS[name].title), Cell(", ".join(map(_markdown_label, labels)))]
-        for name, labels in one["systems"].items()
-    ]
+    rows = [[SYSTEMS[name].title, ", ".join(map(_markdown_label, labels))] for name, labels in one["systems"].items()]
     heading = [f"{_escaped(one['document'])} ({one['kind']})", f"to be found: {', '.join(map(_escaped, one['true']))}"]
-    return _markdown_table(Table("", "", heading, rows))
+    return _markdown_table(heading, rows)
 
 
 def _markdown_label(label: dict[str, Any]) -> str:
@@ -220,5 +218,5 @@ def _markdown_label(label: dict[str, Any]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A text that Markdown takes as it is."""
-    return "".join(f"\\{letter}" if letter in "\\`*_[]<>|#~" else letter for letter in text)
+    """A text of one line that Markdown takes as it is."""
+    return "".join(f"\\{letter}" if letter in "\\`*_[]<>|#~" else letter for letter in " ".join(text.split()))
