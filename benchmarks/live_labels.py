@@ -20,7 +20,7 @@ from decaf import Dataset, Model, Predictor, recipe
 from decaf.features import texts_of
 from decaf.metrics import evaluate
 from decaf.predictions import Predictions
-from decaf.store import Change
+from decaf.stores import Change
 
 TOP = 50
 

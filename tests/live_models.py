@@ -14,7 +14,7 @@ from decaf.config import recipe
 from decaf.datasets import Items
 from decaf.live import Live
 from decaf.packed import Packed
-from decaf.store import Change
+from decaf.stores import Change
 
 SPARE = (0, 5)  # topics without training documents
 TREE = ("shortlister.kind=tree", "shortlister.clusters=64")

@@ -22,7 +22,8 @@ from decaf.batch import predict_file
 from decaf.cli import app
 from decaf.errors import StoreError
 from decaf.labels import LONGEST_ID, LONGEST_TEXT, add_labels, checked_label, read_labels, remove_label
-from decaf.store import LabelStore, kept_changes, store_path
+from decaf.stores import kept_changes, store_path
+from decaf.stores.sqlite import SqliteStore
 
 
 def call(*arguments: object, given: str | None = None) -> Result:
@@ -316,7 +317,7 @@ def test_a_stopped_run_refuses_to_go_on_when_labels_have_changed(model: Path, tm
         call("labels", "remove", model, "L3")
         with pytest.raises(DataError, match="another live labels"):
             predict_file(model, source, output)
-        store = LabelStore(store_path(model))
+        store = SqliteStore(store_path(model))
         store.forget("L3")
         store.close()
         assert predict_file(model, source, output) == 10

@@ -10,11 +10,10 @@ import json
 import logging
 import os
 import shutil
-import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -23,29 +22,22 @@ import pyarrow.parquet as pq
 
 from decaf import __version__
 from decaf.config import TableSettings
-from decaf.datasets.files import new_folder, read_json, read_lines, read_records
-from decaf.datasets.tables import ID_COLUMNS, TEXT_COLUMNS, open_csv, text_cell, usual_column
+from decaf.datasets.files import new_folder, read_json
+from decaf.documents import INPUTS, STANDARD_INPUT, Document, kind_of, open_documents
 from decaf.errors import DataError
 from decaf.header import read_header
 from decaf.model import Model
 from decaf.predictor import Predictor
-from decaf.progress import Advance, progress, showing
-from decaf.store import Change, kept_changes
+from decaf.progress import Advance, showing
+from decaf.stores import Change, kept_changes
 
-__all__ = ["INPUTS", "OUTPUTS", "BatchSettings", "predict_file"]
+__all__ = ["OUTPUTS", "BatchSettings", "Chunk", "Engine", "PartMaker", "PartSettings", "here", "predict_file"]
 
 log = logging.getLogger(__name__)
 
-INPUTS = (".txt", ".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 OUTPUTS = (".jsonl", ".csv", ".parquet")
 _CHUNK = 10_000  # documents predicted at a time, and written as one part
-_STANDARD_INPUT = Path("-")
 _SEPARATOR = TableSettings().separator
-
-_Document = tuple[str, str]  # id and text
-_Record = tuple[int, dict[str, Any]]  # line (in Parquet: row) and cells
-_Columns = tuple[str, str | None]  # of the text and of the id
-_PARQUET_ERRORS = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
 @dataclass(frozen=True)
@@ -81,46 +73,95 @@ _SCHEMA = pa.schema(
 )
 
 
+@dataclass(frozen=True)
+class PartSettings:
+    """What a process needs to know to make parts of an output."""
+
+    model: str
+    settings: BatchSettings
+    kind: str  # suffix of the output
+    threads: int
+    changes: tuple[Change, ...]
+
+
+class PartMaker:
+    """Makes parts of an output; one in a process."""
+
+    def __init__(self, of: PartSettings) -> None:
+        settings = of.settings
+        self._settings, self._write = settings, _WRITERS[of.kind]
+        self._predictor = Predictor(
+            Model.load(of.model),
+            device=settings.device,
+            tail=settings.tail,
+            fast=settings.fast,
+            threads=of.threads,
+            changes=of.changes,
+        )
+
+    def make(self, chunk: Sequence[Document]) -> bytes:
+        """The part that holds these documents."""
+        return self._write(_rows(self._predictor, chunk, self._settings))
+
+
+Chunk = tuple[int, list[Document]]  # its number, and what is in it
+# Makes parts of chunks, in any order: their numbers, and what is to be written.
+Engine = Callable[[PartSettings, Iterator[Chunk]], Iterator[tuple[int, bytes]]]
+
+
+def here(settings: PartSettings, chunks: Iterator[Chunk]) -> Iterator[tuple[int, bytes]]:
+    """One part after another, in this process."""
+    maker = PartMaker(settings)
+    return ((number, maker.make(chunk)) for number, chunk in chunks)
+
+
 def predict_file(
-    model: Path, source: Path, output: Path, settings: BatchSettings | None = None, *, threads: int = 1
+    model: Path,
+    source: Path,
+    output: Path,
+    settings: BatchSettings | None = None,
+    *,
+    threads: int = 1,
+    labels: str | Path = "",
+    engine: Engine = here,
 ) -> int:
     """Predict every document of a file into another file, and return how many there are.
 
     Suffixes name the formats; `-` reads standard input, one text a line. Memory holds one chunk of documents. Finished
     chunks lie in a folder beside the output, named as it is with `.parts` behind, until the output is whole: called
-    again after a stop, the same call goes on behind them. `threads` are used by the fast scorer alone.
+    again after a stop, the same call does only what is missing. `threads` are used by the fast scorer alone;
+    `labels` says where live labels are kept, if not beside the model.
     """
     settings = settings or BatchSettings()
     kind = _check_output(output)
     folder = output.with_name(f"{output.name}.parts")
-    changes = kept_changes(model)
+    changes = kept_changes(model, labels)
     state = _state(model, source, settings, changes)
-    finished = _finished_parts(folder, kind, state, again=source != _STANDARD_INPUT)
+    finished = _finished_parts(folder, kind, state, again=source != STANDARD_INPUT)
     count = 0
-    with closing(_open_documents(source, settings.text)) as documents:
-        predictor = Predictor(
-            Model.load(model),
-            device=settings.device,
-            tail=settings.tail,
-            fast=settings.fast,
-            threads=threads,
-            changes=changes,
-        )
+
+    def missing(documents: Iterator[Document]) -> Iterator[Chunk]:
+        nonlocal count
+        for number, chunk in enumerate(_chunks(documents)):
+            count += len(chunk)
+            if number not in finished:
+                yield number, chunk
+
+    with closing(open_documents(source, settings.text)) as documents:
+        made = engine(PartSettings(str(model), settings, kind, threads, tuple(changes)), missing(documents))
         if not (folder / "state.json").is_file():
             with new_folder(folder) as aside:
                 (aside / "state.json").write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
-        for number, chunk in enumerate(_chunks(documents)):
-            count += len(chunk)
-            if number >= finished:
-                with _whole_file(_part(folder, number, kind)) as stream:
-                    stream.write(_WRITERS[kind](_rows(predictor, chunk, settings)))
+        for number, content in made:
+            with _whole_file(_part(folder, number, kind)) as stream:
+                stream.write(content)
     _join_parts(folder, kind, output)
     return count
 
 
 def _check_output(output: Path) -> str:
     """The format of the output, if it can be written."""
-    kind = _kind(output, OUTPUTS)
+    kind = kind_of(output, OUTPUTS)
     if output.exists():
         raise DataError(f"{output}: is already there; remove it or choose another name")
     if not output.parent.is_dir() or not os.access(output.parent, os.W_OK):
@@ -128,22 +169,14 @@ def _check_output(output: Path) -> str:
     return kind
 
 
-def _kind(path: Path, known: Sequence[str]) -> str:
-    """The suffix that names the format, `.gz` taken off where the format is a text."""
-    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-    if suffix not in known or (suffix == ".parquet" and path.suffix == ".gz"):
-        raise DataError(f"{path}: cannot tell the format; expected a name in {', '.join(known)} (texts also with .gz)")
-    return suffix
-
-
 def _state(model: Path, source: Path, settings: BatchSettings, changes: Sequence[Change]) -> dict[str, Any]:
     """Everything that decides what the parts hold."""
     read_header(model)
     state: dict[str, Any] = {"decaf": __version__, "chunk": _CHUNK, "input": str(source)}
-    if source != _STANDARD_INPUT:
+    if source != STANDARD_INPUT:
         if not source.is_file():
             raise DataError(f"{source}: there is no such file")
-        _kind(source, INPUTS)
+        kind_of(source, INPUTS)
         facts = source.stat()
         state |= {"input": str(source.resolve()), "input size": facts.st_size, "input time": facts.st_mtime_ns}
     digest = hashlib.sha256((model / "model.json").read_bytes()).hexdigest()
@@ -152,10 +185,10 @@ def _state(model: Path, source: Path, settings: BatchSettings, changes: Sequence
     return state | {"model": digest} | asdict(settings)
 
 
-def _finished_parts(folder: Path, kind: str, state: dict[str, Any], *, again: bool) -> int:
-    """How many parts an earlier run has left; one made otherwise is refused, one that cannot go on is removed."""
+def _finished_parts(folder: Path, kind: str, state: dict[str, Any], *, again: bool) -> set[int]:
+    """The parts that an earlier run has left; one made otherwise is refused, one that cannot go on is removed."""
     if not (folder / "state.json").is_file():
-        return 0
+        return set()
     advice = f"remove the folder {folder} to begin anew"
     try:
         found = read_json(folder / "state.json")
@@ -164,16 +197,16 @@ def _finished_parts(folder: Path, kind: str, state: dict[str, Any], *, again: bo
     changed = [key for key in state | found if state.get(key) != found.get(key)]
     if changed and not _parts(folder, kind):  # nothing is lost
         shutil.rmtree(folder)
-        return 0
+        return set()
     if changed:
         begun = f"holds an unfinished run with another {', '.join(changed)}"
         raise DataError(f"{folder}: {begun}; go on as then, or {advice}")
     if not again:
         log.info("standard input cannot be read twice; beginning anew")
         shutil.rmtree(folder)
-        return 0
-    finished = len(_parts(folder, kind))
-    log.info("going on behind %d finished parts of %d documents", finished, _CHUNK)
+        return set()
+    finished = set(_parts(folder, kind))
+    log.info("going on behind %d finished parts of %d documents", len(finished), _CHUNK)
     return finished
 
 
@@ -181,93 +214,18 @@ def _part(folder: Path, number: int, kind: str) -> Path:
     return folder / f"part-{number:06d}{kind}"
 
 
-def _parts(folder: Path, kind: str) -> list[Path]:
-    """The parts that are there, up to the first that is not."""
-    count = 0
-    while _part(folder, count, kind).is_file():
-        count += 1
-    return [_part(folder, number, kind) for number in range(count)]
+def _parts(folder: Path, kind: str) -> dict[int, Path]:
+    """The parts that are there, by number, in order."""
+    found = {int(part.name.removeprefix("part-").removesuffix(kind)): part for part in folder.glob(f"part-*{kind}")}
+    return dict(sorted(found.items()))
 
 
-def _chunks(documents: Iterator[_Document]) -> Iterator[list[_Document]]:
+def _chunks(documents: Iterator[Document]) -> Iterator[list[Document]]:
     while chunk := list(islice(documents, _CHUNK)):
         yield chunk
 
 
-def _open_documents(source: Path, text: str) -> Generator[_Document, None, None]:
-    """The documents of a file; whether it has the columns is known at once."""
-    kind = ".txt" if source == _STANDARD_INPUT else _kind(source, INPUTS)
-    if kind == ".txt":
-        if text:
-            raise DataError(f"{source}: is read as one text a line and has no column {text!r}; leave --text out")
-        return ((str(row), line) for row, line in enumerate(_text_lines(source)))
-    if kind == ".parquet":
-        file = _open_parquet(source)
-        columns = _choose_columns(source, file.schema_arrow.names, text)
-        return _documents(source, _parquet_records(source, file, columns), columns)
-    header, records = _open_json(source) if "json" in kind else open_csv(source, "\t" if kind == ".tsv" else None)
-    columns = _choose_columns(source, header, text) if header else ("", None)
-    return _documents(source, records, columns)
-
-
-def _text_lines(source: Path) -> Iterator[str]:
-    if source != _STANDARD_INPUT:
-        yield from (line.rstrip("\r\n") for _, line in read_lines(source))
-        return
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        try:
-            yield line.decode().rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise DataError(f"standard input, line {number}: is not UTF-8; convert it first") from error
-
-
-def _open_json(path: Path) -> tuple[list[str], Iterator[_Record]]:
-    """Column names, which are those of the first row, and rows."""
-    records = read_records(path)
-    first = next(records, None)
-    return ([], iter(())) if first is None else (list(first[1]), chain([first], records))
-
-
-def _open_parquet(path: Path) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(path, buffer_size=1 << 20)  # a row group may be larger than memory
-    except _PARQUET_ERRORS as error:
-        raise DataError(f"{path}: is not valid Parquet ({error})") from error
-
-
-def _parquet_records(path: Path, file: pq.ParquetFile, columns: _Columns) -> Iterator[_Record]:
-    row = 0
-    wanted = list(dict.fromkeys(name for name in columns if name is not None))
-    try:
-        with file, progress(f"reading {path.name}", file.metadata.num_rows) as advance:
-            for batch in file.iter_batches(batch_size=_CHUNK, columns=wanted):
-                for record in batch.to_pylist():
-                    row += 1
-                    yield row, record
-                advance(batch.num_rows)
-    except _PARQUET_ERRORS as error:
-        raise DataError.at(path, row + 1, f"cannot be read ({error})") from error
-
-
-def _choose_columns(path: Path, header: Sequence[str], chosen: str) -> _Columns:
-    """The column of the text, and that of the id where there is one."""
-    text = chosen if chosen in header else None
-    if not chosen:
-        text = usual_column(header, TEXT_COLUMNS)
-    if text is None:
-        wanted = f"a column {chosen!r}" if chosen else f"a column of the text ({', '.join(TEXT_COLUMNS)})"
-        raise DataError(f"{path}: expected {wanted}, found {', '.join(map(repr, header))}; name it with --text COLUMN")
-    return text, usual_column(header, ID_COLUMNS)
-
-
-def _documents(path: Path, records: Iterable[_Record], columns: _Columns) -> Generator[_Document, None, None]:
-    """Ids and texts; without an id column, documents are numbered from 0."""
-    text, name = columns
-    for row, (line, record) in enumerate(records):
-        yield str(row) if name is None else text_cell(record, name, path, line), text_cell(record, text, path, line)
-
-
-def _rows(predictor: Predictor, chunk: Sequence[_Document], settings: BatchSettings) -> Iterator[_Row]:
+def _rows(predictor: Predictor, chunk: Sequence[Document], settings: BatchSettings) -> Iterator[_Row]:
     with showing(_silent):  # the file's own progress is shown
         predictions = predictor.predict([text for _, text in chunk], top=settings.top, threshold=settings.threshold)
     labels = predictor.labels
@@ -342,7 +300,7 @@ def _join_parts(folder: Path, kind: str, output: Path) -> None:
         packed = output.suffix == ".gz"
         stream: Any = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if packed else nullcontext(file)
         with stream as opened:
-            join(_parts(folder, kind), kind, opened)
+            join(list(_parts(folder, kind).values()), kind, opened)
     (folder / output.name).replace(output)
     shutil.rmtree(folder)
 

@@ -64,6 +64,15 @@ Fast = Annotated[
     ),
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the CPU; left out: one for each core.")]
+Kept = Annotated[
+    str,
+    typer.Option(
+        "--labels",
+        metavar="WHERE",
+        envvar="DECAF_LABELS",
+        help="Where live labels are kept, a file or postgresql://...; left out: MODEL.labels.sqlite.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Layout = Annotated[
     str | None,
@@ -212,6 +221,13 @@ def predict(
     device: Device = "cpu",
     fast: Fast = None,
     threads: Threads = None,
+    kept: Kept = "",
+    engine: Annotated[
+        str, typer.Option(metavar="NAME", help="Who predicts for --output: local, or ray (docs/scaling.md).")
+    ] = "local",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes of --engine ray; left out: one for each core.")
+    ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say which parts and tokens carried each score.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
 ) -> None:
@@ -219,7 +235,7 @@ def predict(
     from decaf import console
     from decaf.model import Model
     from decaf.predictor import Predictor
-    from decaf.store import kept_changes
+    from decaf.stores import kept_changes
 
     fast = _checked(fast, device)
     if output is not None:
@@ -229,8 +245,11 @@ def predict(
             raise DataError(
                 "--output goes with --input FILE, without texts, --json and --explain; its suffix is the format"
             )
-        _predict_file(model, source, output, BatchSettings(column, top, threshold, tail, device, fast), threads)
+        settings = BatchSettings(column, top, threshold, tail, device, fast)
+        _predict_file(model, source, output, settings, threads, labels=kept, engine=engine, workers=workers)
         return
+    if engine != "local" or workers is not None:
+        raise DataError("--engine and --workers go with --input FILE --output OUT; add these")
     if column:
         raise DataError("--text names a column of a table, which is read for --output OUT; add that")
     with console.session():
@@ -239,7 +258,7 @@ def predict(
         wanted = [*(texts or []), *(_lines(source) if source is not None else [])]
         if not wanted:
             raise DataError("there is no text to predict; write it behind the model, or name a file with --input")
-        count, changes = _use_threads(threads), kept_changes(model)
+        count, changes = _use_threads(threads), kept_changes(model, kept)
         predictor = Predictor(Model.load(model), device=device, tail=tail, fast=fast, threads=count, changes=changes)
         predictions = predictor.predict(wanted, top=top, threshold=threshold)
         pairs = zip(wanted, predictions, strict=True)
@@ -387,9 +406,7 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: one that is free.")] = SERVED.port,
     workers: Annotated[int, typer.Option(min=1, help="Processes that answer.")] = SERVED.workers,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each worker's scorer.")] = SERVED.threads,
-    labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where live labels are kept; left out: MODEL.labels.sqlite.")
-    ] = None,
+    labels: Kept = "",
     watch: Annotated[
         bool, typer.Option("--watch/--no-watch", help="Load another model when it stands there.")
     ] = SERVED.watch,
@@ -428,7 +445,7 @@ def serve(
         port=port,
         workers=workers,
         threads=threads,
-        labels="" if labels is None else str(labels),
+        labels=labels,
         watch=watch,
         read_key=read_key or "",
         write_key=write_key or "",
@@ -452,10 +469,6 @@ labels_app = typer.Typer(
     help="Labels that come and go after training, kept beside the model in MODEL.labels.sqlite.",
 )
 app.add_typer(labels_app, name="labels")
-Kept = Annotated[
-    Path | None,
-    typer.Option("--labels", metavar="FILE", help="Where changes are kept; left out: MODEL.labels.sqlite."),
-]
 LabelId = Annotated[str, typer.Argument(metavar="ID", help="The id of a label.")]
 
 
@@ -467,7 +480,7 @@ def add_label(
     source: Annotated[
         Path | None, typer.Option("--input", metavar="FILE", help="Many at once: a CSV file with columns id and text.")
     ] = None,
-    kept: Kept = None,
+    kept: Kept = "",
 ) -> None:
     """Add a label by its text alone, give one another text, or bring a hidden one back.
 
@@ -486,7 +499,7 @@ def add_label(
 
 
 @labels_app.command("remove")
-def remove_label(model: ModelFolder, label: LabelId, kept: Kept = None) -> None:
+def remove_label(model: ModelFolder, label: LabelId, kept: Kept = "") -> None:
     """Take an added label away, or hide one that was trained; `decaf labels add` brings it back."""
     from decaf import console
     from decaf.labels import remove_label as remove
@@ -497,16 +510,16 @@ def remove_label(model: ModelFolder, label: LabelId, kept: Kept = None) -> None:
 
 
 @labels_app.command("list")
-def list_labels(model: ModelFolder, kept: Kept = None, as_json: AsJson = False) -> None:
+def list_labels(model: ModelFolder, kept: Kept = "", as_json: AsJson = False) -> None:
     """List what was changed since training; as JSON, one object a line."""
     from decaf import console
     from decaf.header import read_header
-    from decaf.store import kept_changes, store_path, to_lines
+    from decaf.stores import kept_changes, to_lines
 
     with console.session():
-        if not (kept or store_path(model)).is_file():
-            read_header(model)  # or there is no such model either
         changes = kept_changes(model, kept)
+        if not changes:
+            read_header(model)  # or there is no such model either
     if as_json:
         for line in to_lines(changes):
             print(line)
@@ -526,13 +539,37 @@ def _print_predictions(
         print(json.dumps({"text": text, "labels": found}, ensure_ascii=False))
 
 
-def _predict_file(model: Path, source: Path, output: Path, settings: BatchSettings, threads: int | None) -> None:
+def _predict_file(
+    model: Path,
+    source: Path,
+    output: Path,
+    settings: BatchSettings,
+    threads: int | None,
+    *,
+    labels: str,
+    engine: str,
+    workers: int | None,
+) -> None:
     from decaf import console
-    from decaf.batch import predict_file
+    from decaf.batch import here, predict_file
+    from decaf.cluster import on_ray
 
+    if engine not in ("local", "ray"):
+        raise ConfigError(f"there is no engine {engine!r}; there are: local, ray")
+    if engine == "local" and workers is not None:
+        raise ConfigError("--workers go with --engine ray; threads of this process are --threads")
+    many = engine == "ray"
     with console.session():
         try:
-            count = predict_file(model, source, output, settings, threads=_use_threads(threads))
+            count = predict_file(
+                model,
+                source,
+                output,
+                settings,
+                threads=(threads or 1) if many else _use_threads(threads),
+                labels=labels,
+                engine=on_ray(workers) if many else here,
+            )
         except KeyboardInterrupt:
             console.say("stopped; run the same command again to go on")
             raise typer.Exit(130) from None

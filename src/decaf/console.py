@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from decaf.metrics import Quantile
     from decaf.predictions import Predictions
     from decaf.scoring.explain import Explanation
-    from decaf.store import Change
+    from decaf.stores import Change
 
 __all__ = [
     "errors",

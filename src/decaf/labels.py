@@ -11,7 +11,7 @@ from decaf.datasets.tables import open_csv
 from decaf.errors import DataError
 from decaf.live import LabelView, Live
 from decaf.model import Model
-from decaf.store import Change, LabelStore, kept_changes, now, store_path
+from decaf.stores import Change, kept_changes, now, open_store
 
 __all__ = [
     "LONGEST_ID",
@@ -93,17 +93,17 @@ def taking(known: Known, label: str) -> Edit:
     return ([Change(label, None, now())], []) if known.labels.trained(row) else ([], [label])
 
 
-def add_labels(model: Path, wanted: Mapping[str, str], kept: Path | None = None) -> int:
+def add_labels(model: Path, wanted: Mapping[str, str], kept: str | Path = "") -> int:
     """Write labels beside a model folder; how many."""
     edit = writing(Live(Model.load(model)), wanted)
-    with closing(LabelStore(kept or store_path(model))) as store:
+    with closing(open_store(model, kept)) as store:
         store.apply(*edit)
     return len(wanted)
 
 
-def remove_label(model: Path, label: str, kept: Path | None = None) -> bool:
+def remove_label(model: Path, label: str, kept: str | Path = "") -> bool:
     """Take a label away beside a model folder; whether it was one of the model's own, which is hidden."""
     hidden, forgotten = taking(Live(Model.load(model), kept_changes(model, kept)), label)
-    with closing(LabelStore(kept or store_path(model))) as store:
+    with closing(open_store(model, kept)) as store:
         store.apply(hidden, forgotten)
     return bool(hidden)

@@ -23,7 +23,7 @@ from decaf.networks.words import LEAST_SHARE
 from decaf.packed import Encoder, Floats, Ints, Labels, Overlay, Packed, by_place, quantised, whole
 from decaf.scoring.fast import FastScorer
 from decaf.scoring.scorer import Changes
-from decaf.store import Change
+from decaf.stores import Change
 
 __all__ = ["LabelView", "Live"]
 

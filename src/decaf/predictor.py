@@ -15,7 +15,7 @@ from decaf.predictions import Match, Predictions
 from decaf.scoring.exact import ExactScorer
 from decaf.scoring.explain import Explainer, Explanation
 from decaf.scoring.fast import FastScorer
-from decaf.store import Change
+from decaf.stores import Change
 
 __all__ = ["Predictor"]
 

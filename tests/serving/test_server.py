@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from decaf.store import LabelStore
+from decaf.stores.sqlite import SqliteStore
 from serving import PATIENCE, Running, launch, problem, running, until
 
 
@@ -372,7 +372,7 @@ def test_a_kill_loses_no_acknowledged_label(model: Path, tmp_path: Path) -> None
                 server.process.kill()
                 for writer in writers:
                     writer.result()
-    kept = LabelStore(store)
+    kept = SqliteStore(store)
     assert acknowledged.items() <= {change.id: change.text for change in kept.changes()}.items()
     assert len(acknowledged) > 30
     kept.close()

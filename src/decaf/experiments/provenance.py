@@ -16,9 +16,12 @@ _PACKAGE = Path(__file__).parent.parent
 # What shows, serves or plans, and so decides no figure.
 _OUTER = (
     "batch.py",
+    "bulk.py",
     "cli.py",
+    "cluster.py",
     "console.py",
     "demo.py",
+    "documents.py",
     "estimator.py",
     "experiments/cli.py",
     "experiments/examples.py",

@@ -14,7 +14,7 @@ from decaf.evaluation import card_of
 from decaf.model import Model
 from decaf.predictor import Predictor
 from decaf.serving.problems import ProblemError
-from decaf.store import LabelStore
+from decaf.stores import LabelStore, open_store
 
 __all__ = ["Engine", "Served"]
 
@@ -36,12 +36,14 @@ class Served(NamedTuple):
 
 
 class Engine:
-    """A model folder in use, with the file of its live labels. All methods may be called from any thread."""
+    """A model folder in use, with the store of its live labels. All methods may be called from any thread."""
 
-    def __init__(self, folder: Path, labels: Path, *, threads: int = 1, watch: bool = True) -> None:
+    def __init__(self, folder: Path, labels: str | Path = "", *, threads: int = 1, watch: bool = True) -> None:
         self.folder = folder
-        self.store = LabelStore(labels)
-        self.writer = LabelStore(labels)  # apart: who looks for changes does not wait for who writes them
+        self.store: LabelStore = open_store(folder, labels)
+        self.writer: LabelStore = open_store(
+            folder, labels
+        )  # apart: who looks for changes does not wait for who writes them
         self._threads = threads
         self._watch = watch
         self._served: Served | None = None
@@ -98,7 +100,7 @@ class Engine:
         return self.store.reloads() != wishes or (self._watch and now is not None and now != file)
 
     def close(self) -> None:
-        """Let go of the file of live labels."""
+        """Let go of the store of live labels."""
         self.store.close()
         self.writer.close()
 

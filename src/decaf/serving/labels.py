@@ -13,7 +13,7 @@ from decaf.serving.bodies import Label, LabelPage, LabelText, LabelWithNeighbour
 from decaf.serving.engine import Engine, Served
 from decaf.serving.problems import ProblemError
 from decaf.serving.service import Service, json_response, read_body
-from decaf.store import to_lines
+from decaf.stores import to_lines
 
 __all__ = ["router"]
 

@@ -15,7 +15,6 @@ from decaf.serving.app import create_app
 from decaf.serving.engine import Engine
 from decaf.serving.service import Service
 from decaf.serving.settings import ServeSettings
-from decaf.store import store_path
 
 __all__ = ["work"]
 
@@ -37,8 +36,7 @@ def work(model: Path, settings: ServeSettings, listener: socket.socket) -> None:
     """Answer requests in this process until told to end."""
     sys.setswitchinterval(_SWITCH)
     torch.set_num_threads(settings.threads)
-    labels = Path(settings.labels) if settings.labels else store_path(model)
-    service = Service(Engine(model, labels, threads=settings.threads, watch=settings.watch), settings)
+    service = Service(Engine(model, settings.labels, threads=settings.threads, watch=settings.watch), settings)
     server = _Server(service)
     try:
         server.run(sockets=[listener])

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from decaf.errors import StoreError
-from decaf.store import Change, LabelStore, kept_changes, now, store_path, to_lines
+from decaf.stores import Change, kept_changes, now, store_path, to_lines
+from decaf.stores.sqlite import SqliteStore
 
 ODD = ["a b", "ä/ß?#%", "日本", "'; drop table labels; --", '"', "\\", "0", "-", "🙂", "a" * 512]
 AT = "2024-01-02T03:04:05.678+00:00"
@@ -29,17 +30,17 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(path: Path) -> Iterator[LabelStore]:
-    opened = LabelStore(path)
+def store(path: Path) -> Iterator[SqliteStore]:
+    opened = SqliteStore(path)
     yield opened
     opened.close()
 
 
-def texts(store: LabelStore) -> dict[str, str | None]:
+def texts(store: SqliteStore) -> dict[str, str | None]:
     return {change.id: change.text for change in store.changes()}
 
 
-def test_changes_come_back_in_the_order_of_ids_with_the_time_of_the_last(store: LabelStore) -> None:
+def test_changes_come_back_in_the_order_of_ids_with_the_time_of_the_last(store: SqliteStore) -> None:
     before = now()
     assert store.changes() == []
     store.put("b", "first")
@@ -53,7 +54,7 @@ def test_changes_come_back_in_the_order_of_ids_with_the_time_of_the_last(store: 
         assert datetime.fromisoformat(before) <= at <= datetime.now(UTC)
 
 
-def test_the_last_word_on_a_label_counts(store: LabelStore) -> None:
+def test_the_last_word_on_a_label_counts(store: SqliteStore) -> None:
     for expected in ("one", None, "two", None):
         if expected is None:
             store.hide("a")
@@ -67,11 +68,11 @@ def test_the_last_word_on_a_label_counts(store: LabelStore) -> None:
 
 
 def test_odd_ids_and_texts_are_kept_as_they_are(path: Path) -> None:
-    first = LabelStore(path)
+    first = SqliteStore(path)
     for label in ODD:
         first.put(label, f"text of {label}")
     first.close()
-    again = LabelStore(path)
+    again = SqliteStore(path)
     assert texts(again) == {label: f"text of {label}" for label in ODD}
     for label in ODD[::2]:
         again.forget(label)
@@ -79,7 +80,7 @@ def test_odd_ids_and_texts_are_kept_as_they_are(path: Path) -> None:
     again.close()
 
 
-def test_several_changes_are_kept_together_or_not_at_all(store: LabelStore, path: Path) -> None:
+def test_several_changes_are_kept_together_or_not_at_all(store: SqliteStore, path: Path) -> None:
     store.apply([Change("a", "one", AT), Change("b", None, AT), Change("a", "two", AT)])
     assert store.changes() == [Change("a", "two", AT), Change("b", None, AT)]
     before = path.with_name(f"{path.name}-wal").read_bytes()
@@ -95,11 +96,11 @@ def test_several_changes_are_kept_together_or_not_at_all(store: LabelStore, path
 
 def test_writers_in_many_threads_lose_nothing(path: Path) -> None:
     """Some share a connection, and some begin the file at the same moment."""
-    shared, together = LabelStore(path.with_name("shared")), threading.Barrier(6)
+    shared, together = SqliteStore(path.with_name("shared")), threading.Barrier(6)
 
     def write(who: int) -> None:
         together.wait()
-        own = LabelStore(path)
+        own = SqliteStore(path)
         for number in range(5):
             own.put(f"{who}-{number}", "own")
             shared.put(f"{who}-{number}", "shared")
@@ -115,8 +116,8 @@ def test_writers_in_many_threads_lose_nothing(path: Path) -> None:
     shared.close()
 
 
-def test_the_stamp_changes_whenever_anybody_writes_and_only_then(store: LabelStore, path: Path) -> None:
-    other = LabelStore(path)
+def test_the_stamp_changes_whenever_anybody_writes_and_only_then(store: SqliteStore, path: Path) -> None:
+    other = SqliteStore(path)
     seen = {store.stamp()}
     for writer in (store, other):
         for write in (lambda to=writer: to.put("a", "text"), lambda to=writer: to.forget("a"), writer.ask_reload):
@@ -127,20 +128,20 @@ def test_the_stamp_changes_whenever_anybody_writes_and_only_then(store: LabelSto
             seen.add(stamp)
     before = store.stamp()
     other.changes()
-    LabelStore(path).close()
+    SqliteStore(path).close()
     assert kept_changes("", path) == []
     assert store.stamp() == before
     other.close()
 
 
-def test_reloads_are_counted_by_all(store: LabelStore, path: Path) -> None:
-    other = LabelStore(path)
+def test_reloads_are_counted_by_all(store: SqliteStore, path: Path) -> None:
+    other = SqliteStore(path)
     assert store.reloads() == other.reloads() == 0
     other.ask_reload()
     store.ask_reload()
     assert store.reloads() == other.reloads() == 2
     other.close()
-    again = LabelStore(path)
+    again = SqliteStore(path)
     assert again.reloads() == 2
     assert again.changes() == []
     again.close()
@@ -149,8 +150,9 @@ def test_reloads_are_counted_by_all(store: LabelStore, path: Path) -> None:
 # Says what it has kept, line by line, and goes on until it is killed.
 WRITER = """
 import sys
-from decaf.store import Change, LabelStore, now
-store = LabelStore(sys.argv[1])
+from decaf.stores import Change, now
+from decaf.stores.sqlite import SqliteStore
+store = SqliteStore(sys.argv[1])
 for number in range(1_000_000):
     store.apply([Change(f"{number:06}-{half}", "text", now()) for half in "ab"])
     print(number, flush=True)
@@ -159,7 +161,7 @@ for number in range(1_000_000):
 
 @pytest.mark.parametrize("lines", [1, 37])
 def test_a_process_that_is_killed_loses_nothing_it_has_acknowledged(path: Path, lines: int) -> None:
-    reader = LabelStore(path)
+    reader = SqliteStore(path)
     before = reader.stamp()
     with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
@@ -181,8 +183,8 @@ def test_a_process_that_is_killed_loses_nothing_it_has_acknowledged(path: Path, 
 # Is killed between the beginning of a transaction and its end.
 HALF = """
 import os, signal, sys
-from decaf.store import LabelStore
-store = LabelStore(sys.argv[1])
+from decaf.stores.sqlite import SqliteStore
+store = SqliteStore(sys.argv[1])
 store.put("acknowledged", "text")
 store._database.execute("begin immediate")
 store._database.execute("delete from labels")
@@ -195,20 +197,20 @@ def test_a_process_that_is_killed_while_it_writes_leaves_the_file_as_it_was(path
     done = subprocess.run([sys.executable, "-c", HALF, str(path)], check=False)
     assert done.returncode == -signal.SIGKILL
     assert [change.id for change in kept_changes("", path)] == ["acknowledged"]
-    store = LabelStore(path)
+    store = SqliteStore(path)
     store.put("next", "the lock went with the process")
     assert set(texts(store)) == {"acknowledged", "next"}
     store.close()
 
 
-def test_what_is_acknowledged_is_on_the_disk(store: LabelStore) -> None:
+def test_what_is_acknowledged_is_on_the_disk(store: SqliteStore) -> None:
     pragmas = [store._database.execute(f"pragma {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
     assert pragmas == ["wal", 2]  # full
 
 
 def test_a_writer_that_takes_too_long_is_told_of(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("decaf.store._WAIT", 0.05)
-    busy, other = LabelStore(path), LabelStore(path)
+    monkeypatch.setattr("decaf.stores.sqlite._WAIT", 0.05)
+    busy, other = SqliteStore(path), SqliteStore(path)
     busy._database.execute("begin immediate")
     with pytest.raises(StoreError, match=r"database is locked\); make room, check who may write there, or name"):
         other.put("a", "text")
@@ -221,7 +223,7 @@ def test_a_writer_that_takes_too_long_is_told_of(path: Path, monkeypatch: pytest
 
 
 def test_a_file_of_a_newer_decaf_is_refused_and_left_alone(path: Path) -> None:
-    LabelStore(path).close()
+    SqliteStore(path).close()
     database = sqlite3.connect(path)
     database.execute("pragma user_version = 2")
     database.close()
@@ -229,7 +231,7 @@ def test_a_file_of_a_newer_decaf_is_refused_and_left_alone(path: Path) -> None:
     message = f"{re.escape(str(path))}: has format 2 and this decaf reads 1; install a newer decaf"
     for _ in range(2):
         with pytest.raises(StoreError, match=message):
-            LabelStore(path)
+            SqliteStore(path)
     with pytest.raises(StoreError, match=message):
         kept_changes("", path)
     assert path.read_bytes() == before
@@ -252,10 +254,10 @@ def test_a_place_where_nothing_can_be_kept_says_what_to_do(path: Path, spoil: ob
     advice = "make room, check who may write there, or name another file with --labels"
     message = f"^{re.escape(str(place))}: changes of labels cannot be read or kept \\(.+\\); {advice}$"
     with pytest.raises(StoreError, match=message):
-        LabelStore(place)
+        SqliteStore(place)
 
 
-def test_a_full_disk_says_what_to_do_and_loses_nothing(store: LabelStore) -> None:
+def test_a_full_disk_says_what_to_do_and_loses_nothing(store: SqliteStore) -> None:
     store.put("a", "text")
     (pages,) = store._database.execute("pragma page_count").fetchone()
     store._database.execute(f"pragma max_page_count = {pages}")
@@ -267,7 +269,7 @@ def test_a_full_disk_says_what_to_do_and_loses_nothing(store: LabelStore) -> Non
 
 
 def test_a_closed_store_is_an_error_of_ours(path: Path) -> None:
-    store = LabelStore(path)
+    store = SqliteStore(path)
     store.close()
     with pytest.raises(StoreError, match="closed"):
         store.changes()
@@ -288,14 +290,14 @@ def test_without_a_file_there_are_no_changes_and_none_is_made(tmp_path: Path) ->
     assert kept_changes(tmp_path / "model") == []
     assert list(tmp_path.iterdir()) == []
     for place in (store_path(tmp_path / "model"), tmp_path / "other.sqlite"):
-        store = LabelStore(place)
+        store = SqliteStore(place)
         store.put(place.name, "text")
         store.close()
     assert [change.id for change in kept_changes(tmp_path / "model")] == ["model.labels.sqlite"]
     assert [change.id for change in kept_changes(tmp_path / "model", tmp_path / "other.sqlite")] == ["other.sqlite"]
 
 
-def test_lines_are_one_object_each_and_make_the_same_changes_again(store: LabelStore) -> None:
+def test_lines_are_one_object_each_and_make_the_same_changes_again(store: SqliteStore) -> None:
     changes = [Change("a", 'with "quotes"\nand 日本', AT), Change("b", None, AT)]
     lines = list(to_lines(changes))
     assert lines == [

@@ -1,20 +1,18 @@
-"""Changes of labels, kept in a database beside the model: nothing that was acknowledged is lost."""
+"""Changes of labels in SQLite, beside the model: nothing that was acknowledged is lost."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from decaf.errors import StoreError
+from decaf.stores.changes import Change, now
 
-__all__ = ["Change", "LabelStore", "kept_changes", "now", "store_path", "to_lines"]
+__all__ = ["SqliteStore", "store_path"]
 
 _FORMAT = 1
 _WAIT = 10.0  # seconds for another process to finish its writing
@@ -25,14 +23,6 @@ _TABLES = (
 )
 
 
-class Change(NamedTuple):
-    """What became of a label."""
-
-    id: str
-    text: str | None  # None: it is hidden
-    at: str  # when, ISO 8601
-
-
 def store_path(model: str | Path) -> Path:
     """Where the changes of a model's labels are kept: beside its folder, so that they outlive the model."""
     model = Path(model)
@@ -40,19 +30,7 @@ def store_path(model: str | Path) -> Path:
     return model.with_name(f"{model.name}.labels.sqlite")
 
 
-def kept_changes(model: str | Path, path: Path | None = None) -> list[Change]:
-    """The changes that are kept beside a model, or in this file, if any."""
-    path = path or store_path(model)
-    if not path.is_file():
-        return []
-    store = LabelStore(path)
-    try:
-        return store.changes()
-    finally:
-        store.close()
-
-
-class LabelStore:
+class SqliteStore:
     """Changes of labels in SQLite; several threads and processes may use one file at once."""
 
     def __init__(self, path: str | Path) -> None:
@@ -148,13 +126,3 @@ class LabelStore:
         except sqlite3.Error as error:
             advice = "make room, check who may write there, or name another file with --labels"
             raise StoreError(f"{self.path}: changes of labels cannot be read or kept ({error}); {advice}") from error
-
-
-def to_lines(changes: Sequence[Change]) -> Iterator[str]:
-    """One JSON object a change."""
-    return (json.dumps(change._asdict(), ensure_ascii=False) for change in changes)
-
-
-def now() -> str:
-    """This moment, as changes note it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
