@@ -3,27 +3,32 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SCALE := $(VENV)/.scale
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 DATA ?= catalogue
 EXPERIMENT_ARGS ?=
 
-.PHONY: demo test check browser format bench experiments clean
+.PHONY: demo test check programs format bench experiments clean
 
 demo: $(READY)
 	@$(BIN)/decaf demo $(DEMO_ARGS)
 
-test: check browser
-	@$(BIN)/pytest -n auto
+test: check programs
+	@$(BIN)/pytest -n auto --dist loadgroup
 
-# The page is tried in a real browser. Where Chromium cannot be had, those tests say so and are left out.
-browser: $(READY)
-	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 || { \
+# The page is tried in a real browser, shared labels in a real PostgreSQL. Where these cannot be had, their tests say so
+# and are left out.
+programs: $(SCALE)
+	@missing=""; \
+	command -v chromium chromium-browser google-chrome >/dev/null 2>&1 || missing="chromium"; \
+	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || missing="$$missing postgresql"; \
+	test -z "$$missing" || { \
 	  run=""; [ "$$(id -u)" = 0 ] || run="sudo -n"; \
-	  command -v apt-get >/dev/null && echo "installing Chromium for the tests of the page" && \
+	  command -v apt-get >/dev/null && echo "installing$${missing:+ }$$missing for the tests" && \
 	  $$run apt-get update -qq >/dev/null 2>&1 && \
-	  DEBIAN_FRONTEND=noninteractive $$run apt-get install -qq -y --no-install-recommends chromium >/dev/null 2>&1; } || \
-	  echo "Chromium is not here and cannot be installed (apt-get as root is needed): the page is not tested; install it to do so"
+	  DEBIAN_FRONTEND=noninteractive $$run apt-get install -qq -y --no-install-recommends $$missing >/dev/null 2>&1; } || \
+	  echo "not here and not to be installed (apt-get as root is needed): $$missing; what needs it is not tested"
 
 check: $(READY)
 	@$(BIN)/ruff check .
@@ -49,6 +54,12 @@ $(READY): pyproject.toml
 	    PYTHONPATH=$(VENV)-tool $(PYTHON) -m virtualenv --quiet $(VENV); rm -rf $(VENV)-tool; }; }
 	@echo "installing decaf and its tools into $(VENV) (a minute or two the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+# Ray and the driver of PostgreSQL, for the tests alone.
+$(SCALE): $(READY)
+	@echo "installing Ray and psycopg into $(VENV) for the tests"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,scale]'
 	@touch $@
 
 clean:
