@@ -36,8 +36,8 @@ HEAD = 1000  # labels that any document may have
 SOURCES = (0.50, 0.25, 0.15, 0.10)
 LABELS_EACH = 22.2
 # Words of a title: of the family, of its aspect, of the category, common ones, a name.
-WORDS = (2, 1, 2, 3, 1)
-POOL = (8, 4, 60)  # words that a family, an aspect and a category have of their own
+WORDS = (3, 1, 2, 2, 1)
+POOL = (8, 3, 60)  # words that a family, an aspect and a category have of their own
 COMMON = 4000
 NAMES = 0.25  # of all words
 AT_ONCE = 50_000  # documents
