@@ -314,6 +314,22 @@ def live_labels() -> str:
     return "\n\n".join(["## Live labels", *sections]) if sections else ""
 
 
+def engines() -> str:
+    """Whole files on Ray beside one process."""
+    sections = []
+    for file in sorted(RESULTS.glob("engines-*.json")):
+        report = load(file.stem)
+        figures = report["figures"]
+        speed = figures["documents_per_second"]
+        sections += [
+            origin(report, f"python -m benchmarks.engines MODEL {figures['dataset']}"),
+            f"{figures['dataset']}, {figures['documents']:,} documents from Parquet to Parquet on {figures['cores']} "
+            f"cores: {speed['one process']:,} a second by one process with a thread for each core, {speed['ray']:,} by "
+            f"Ray with a worker for each core, {figures['ray_to_one_process']:.2f} times as many.",
+        ]
+    return "\n\n".join(["## Whole files", *sections]) if sections else ""
+
+
 def scaling() -> str:
     """Cost against the number of labels."""
     if not (RESULTS / "scaling.json").exists():
@@ -432,6 +448,7 @@ def main() -> None:
         throughput(),
         serve(),
         live_labels(),
+        engines(),
         scaling(),
         ablations(),
         paper(),
