@@ -21,7 +21,8 @@ test: check programs
 # and are left out.
 programs: $(SCALE)
 	@missing=""; \
-	command -v chromium chromium-browser google-chrome >/dev/null 2>&1 || missing="chromium"; \
+	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	  missing="chromium"; \
 	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || missing="$$missing postgresql"; \
 	test -z "$$missing" || { \
 	  run=""; [ "$$(id -u)" = 0 ] || run="sudo -n"; \
@@ -30,7 +31,7 @@ programs: $(SCALE)
 	  DEBIAN_FRONTEND=noninteractive $$run apt-get install -qq -y --no-install-recommends $$missing >/dev/null 2>&1; } || \
 	  echo "not here and not to be installed (apt-get as root is needed): $$missing; what needs it is not tested"
 
-check: $(READY)
+check: $(SCALE)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -43,7 +44,7 @@ bench: $(READY)
 	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 experiments: $(READY)
-	@$(BIN)/decaf-experiments $(DATA) $(EXPERIMENT_ARGS)
+	@$(BIN)/decaf-experiments '$(DATA)' $(EXPERIMENT_ARGS)
 
 # Distributions that ship Python without its venv module still have pip: virtualenv does the same job.
 $(READY): pyproject.toml

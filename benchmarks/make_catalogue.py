@@ -139,7 +139,7 @@ class World:
 
     def likeliest(self, family: Ints, aspect: Ints, top: int) -> Predictions:
         """The labels that are likeliest for families and aspects, as a reader would know who made the data."""
-        ids, scores = np.empty((len(family), top), np.int64), np.empty((len(family), top), np.float32)
+        ids, scores = np.full((len(family), top), -1), np.full((len(family), top), -np.inf, np.float32)
         places = np.arange(self.size)
         for row, (home, kind) in enumerate(zip(family.tolist(), aspect.tolist(), strict=True)):
             chance = (SOURCES[1] + SOURCES[2] / CATEGORY) * self.in_family
@@ -168,7 +168,7 @@ def _sampled(chances: Floats, count: int, rng: np.random.Generator) -> Ints:
 
 
 def _made_up_words(count: int, rng: np.random.Generator) -> NDArray[np.str_]:
-    """So many different words of two to four syllables."""
+    """So many different words of two or three syllables."""
     onsets, vowels, ends = list("bcdfghjklmnprstvwz"), list("aeiou"), ["", "l", "n", "r", "s"]
     syllables = np.array([a + b + c for a in onsets for b in vowels for c in ends])
     found: dict[str, None] = {}

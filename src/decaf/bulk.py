@@ -17,10 +17,14 @@ from decaf.stores import kept_changes
 __all__ = ["LabelColumns", "labels_of"]
 
 
+_COLUMNS = {"labels", "label_texts", "scores"}
+
+
 class LabelColumns:
     """Adds `labels`, `label_texts` and `scores` to tables that have a column of texts.
 
-    Made once in a process, it maps the model into memory; processes of one machine share its pages. For Ray Data:
+    `live_labels` says where labels that were added or hidden since are kept, if not beside the model; they are read
+    once. Made once in a process, it maps the model into memory; processes of one machine share its pages. For Ray Data:
     `dataset.map_batches(LabelColumns, fn_constructor_args=["my-model"], batch_format="pyarrow", concurrency=2)`.
     """
 
@@ -33,14 +37,18 @@ class LabelColumns:
         threshold: float = 0.0,
         tail: float | None = None,
         threads: int = 1,
+        live_labels: str = "",
     ) -> None:
         self._text, self._top, self._threshold = text, top, threshold
-        self._predictor = Predictor(Model.load(model), tail=tail, threads=threads, changes=kept_changes(model))
+        changes = kept_changes(model, live_labels)
+        self._predictor = Predictor(Model.load(model), tail=tail, threads=threads, changes=changes)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """The same table with three columns more."""
         if self._text not in table.column_names:
             raise DataError(f"expected a column {self._text!r}, found {', '.join(map(repr, table.column_names))}")
+        if taken := _COLUMNS & set(table.column_names):
+            raise DataError(f"there is a column {min(taken)!r} already; rename it first")
         texts = ["" if text is None else text for text in table.column(self._text).to_pylist()]
         predictions = self._predictor.predict(texts, top=self._top, threshold=self._threshold)
         labels = self._predictor.labels
@@ -56,13 +64,13 @@ class LabelColumns:
 
 
 def labels_of(
-    model: str, texts: Sequence[str | None], *, top: int = 5, threshold: float = 0.0
+    model: str, texts: Sequence[str | None], *, top: int = 5, threshold: float = 0.0, live_labels: str = ""
 ) -> list[list[dict[str, Any]]]:
     """The labels of each text as `{"id", "text", "score"}`, best first; the model is loaded once in a process.
 
     A plain function of plain values, for instance for a pandas UDF of Spark.
     """
-    predictor = _predictor(model, (Path(model) / "model.json").stat().st_mtime_ns)
+    predictor = _predictor(model, (Path(model) / "model.json").stat().st_mtime_ns, live_labels)
     names = predictor.labels
     found = predictor.predict(["" if text is None else text for text in texts], top=top, threshold=threshold)
     return [
@@ -72,6 +80,6 @@ def labels_of(
 
 
 @lru_cache(maxsize=4)
-def _predictor(model: str, _written: int) -> Predictor:
+def _predictor(model: str, _written: int, live_labels: str) -> Predictor:
     """A predictor for as long as its model is not written anew."""
-    return Predictor(Model.load(model), changes=kept_changes(model))
+    return Predictor(Model.load(model), changes=kept_changes(model, live_labels))

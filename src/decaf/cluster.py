@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ __all__ = ["on_ray"]
 log = logging.getLogger(__name__)
 
 _AHEAD = 2  # chunks that a worker has to do or to come
+_TRIES = 3  # of a chunk whose worker dies
 
 
 def on_ray(workers: int | None = None) -> Engine:
@@ -53,16 +55,16 @@ def _parts(
     if began:
         ray.init(log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
     try:
-        cores = int(ray.cluster_resources().get("CPU", 1))
-        count = workers or max(1, cores // settings.threads)
-        absolute = PartSettings(
-            str(Path(settings.model).resolve()), settings.settings, settings.kind, settings.threads, settings.changes
-        )
-        kind = ray.remote(PartMaker).options(
-            num_cpus=min(settings.threads, cores), max_restarts=-1, max_task_retries=-1
-        )
+        nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+        threads = max(1, min(settings.threads, max(nodes)))  # a worker must fit on a machine
+        room = max(1, sum(cores // threads for cores in nodes))
+        count = min(workers or room, room)
+        if workers and workers > room:
+            log.warning("there is room for %d workers of %d threads, not for %d", room, threads, workers)
+        absolute = dataclasses.replace(settings, model=str(Path(settings.model).resolve()), threads=threads)
+        kind = ray.remote(PartMaker).options(num_cpus=threads, max_restarts=-1, max_task_retries=_TRIES)
         makers = [kind.remote(absolute) for _ in range(count)]
-        log.info("%d workers on %d machines", count, len(ray.nodes()))
+        log.info("%d workers on %d machines", count, len(nodes))
         yield from _handed_out(ray, makers, chunks)
     finally:
         if began:
@@ -70,15 +72,8 @@ def _parts(
 
 
 def _handed_out(ray: Any, makers: list[Any], chunks: Iterator[Chunk]) -> Iterator[tuple[int, bytes]]:  # noqa: ANN401
-    """Chunks go to workers as these become free."""
-    doing: dict[Any, tuple[int, Any]] = {}  # what is asked for -> number and worker
-
-    def ask(maker: Any) -> None:  # noqa: ANN401 - a worker
-        for number, chunk in islice(chunks, 1):
-            doing[maker.make.remote(chunk)] = number, maker
-
-    for maker in makers * _AHEAD:
-        ask(maker)
+    """Chunks go to workers that are there, as these become free."""
+    doing: dict[Any, tuple[int | None, Any]] = {maker.make.remote([]): (None, maker) for maker in makers}
     while doing:
         (done,), _ = ray.wait(list(doing), num_returns=1)
         number, maker = doing.pop(done)
@@ -86,8 +81,10 @@ def _handed_out(ray: Any, makers: list[Any], chunks: Iterator[Chunk]) -> Iterato
             content: bytes = ray.get(done)
         except ray.exceptions.RayError as error:
             raise _plain(error) from error
-        ask(maker)
-        yield number, content
+        for wanted, chunk in islice(chunks, _AHEAD if number is None else 1):
+            doing[maker.make.remote(chunk)] = wanted, maker
+        if number is not None:
+            yield number, content
 
 
 def _plain(error: Exception) -> DecafError:

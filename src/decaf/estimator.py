@@ -91,6 +91,8 @@ class DecafClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def score(self, X: Sequence[str], Y: ArrayLike | sparse.sparray, sample_weight: None = None) -> float:
         """P@1: how often the best label of a text is one of its own, from 0 to 1."""
+        if sample_weight is not None:
+            raise DataError("texts cannot be weighted; leave sample_weight out")
         truth = _truth(Y, len(X))
         return evaluate(self._best(X), truth, np.ones(truth.shape[1]), no_pairs())["P@1"] / 100
 
@@ -123,7 +125,12 @@ def _texts(given: Sequence[str]) -> list[str]:
 
 def _truth(given: ArrayLike | sparse.sparray, rows: int) -> sparse.csr_array:
     """The labels of each text as a matrix of ones."""
-    matrix = sparse.csr_array(given if sparse.issparse(given) else np.asarray(given)).astype(np.float32)
+    try:
+        matrix = sparse.csr_array(given if sparse.issparse(given) else np.asarray(given)).astype(np.float32)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"Y is no matrix of numbers ({error}); expected ones and zeros [texts, labels]") from error
+    if matrix.ndim != 2:
+        raise DataError("Y has one dimension; expected ones and zeros [texts, labels]")
     if matrix.shape[0] != rows:
         raise DataError(f"{rows} texts and {matrix.shape[0]} rows of Y; there must be one for each")
     matrix.sum_duplicates()

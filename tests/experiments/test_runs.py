@@ -17,7 +17,8 @@ from modules import topics
 from decaf import Dataset, evaluate
 from decaf.experiments import provenance, runs
 from decaf.experiments.plan import Job
-from decaf.experiments.runs import Outcome, Runner, fingerprint
+from decaf.experiments.provenance import fingerprint
+from decaf.experiments.runs import Outcome, Runner
 from decaf.predictions import Predictions, load_scores
 
 MATCH = Job("judge", "match")

@@ -48,7 +48,7 @@ def experiments(
     peers: Annotated[bool, typer.Option("--peers/--no-peers", help="PECOS, napkinXC and omikuji too.")] = True,
     environment: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Virtual environment of the peers; left out: experiments/peers."),
+        typer.Option(metavar="FOLDER", help="Virtual environment of the peers; left out: experiments/.peers."),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Warnings alone.")] = False,
 ) -> None:
@@ -62,14 +62,18 @@ def experiments(
     from decaf.devices import choose_device
     from decaf.experiments.peers import PACKAGES, install
     from decaf.experiments.plan import PROFILES, plan
+    from decaf.experiments.provenance import fingerprint
     from decaf.experiments.report import assembled, write_report
-    from decaf.experiments.runs import Runner, fingerprint
+    from decaf.experiments.runs import Runner
 
+    if device not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"there is no device {device!r}; there are: auto, cpu, cuda")
     if profile not in PROFILES:
         raise ConfigError(f"there is no profile {profile!r}; there are: {', '.join(PROFILES)}")
     dataset = Dataset.load(data)
-    if not dataset.test.documents.count or not dataset.train.documents.count:
-        raise DataError(f"{dataset.name}: has no test documents; make some with decaf split")
+    for name, part in (("training", dataset.train), ("test", dataset.test)):
+        if not part.documents.count:
+            raise DataError(f"{dataset.name}: has no {name} documents; make some with decaf split")
     chosen = PROFILES[profile].with_options(labels=labels, seeds=seeds)
     folder = output or Path("experiments") / dataset.name
     (folder / "runs").mkdir(parents=True, exist_ok=True)
@@ -78,7 +82,7 @@ def experiments(
         missing: dict[str, str] = {}
         if peers:
             console.say("looking for the peers; those that are not there are installed")
-            python, missing = install(environment or folder.parent / "peers", list(PACKAGES))
+            python, missing = install(environment or Path("experiments") / ".peers", list(PACKAGES))
         wanted = plan(chosen, dataset.labels.count, ["decaf", "match", *(PACKAGES if peers else ())])
         runner = Runner(
             dataset=str(Path(data).resolve()) if Path(data).exists() else data,

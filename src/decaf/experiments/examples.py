@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from decaf.datasets import Dataset
-from decaf.predictions import Predictions
+from decaf.predictions import Predictions, drop_pairs
 
 __all__ = ["examples", "never_together"]
 
@@ -29,18 +29,21 @@ def examples(dataset: Dataset, systems: Mapping[str, Predictions], ours: str, se
     documents = dataset.test.documents
     if ours not in systems or len(systems) < 2 or not documents.count:
         return []
-    right = {name: _right(found, dataset.test.truth) for name, found in systems.items()}
+    truth = drop_pairs(dataset.test.truth, dataset.test.filters)  # what counts for nothing is not to be found
+    right = {name: _right(found, truth) for name, found in systems.items()}
     hits = {name: of.sum(axis=1) for name, of in right.items()}
     best = np.max([hits[name] for name in systems if name != ours], axis=0)
-    fit = np.diff(dataset.test.truth.indptr) >= _LABELS
+    fit = np.diff(truth.indptr) >= _LABELS
     fit &= np.array([len(documents.text(row)) <= _LONGEST for row in range(documents.count)])
     kinds = {"found more": hits[ours] > best, "found as many": hits[ours] == best, "found fewer": hits[ours] < best}
     rng = np.random.default_rng([seed, 7])
     shown: list[dict[str, Any]] = []
+    judged = fit & (np.maximum(hits[ours], best) > 0)
     for kind, chosen in kinds.items():
-        rows = np.flatnonzero(fit & chosen & (np.maximum(hits[ours], best) > 0))
+        rows = np.flatnonzero(judged & chosen)
         some = np.sort(rng.choice(rows, min(_EACH, len(rows)), replace=False)).tolist()
-        shown += [_example(dataset, systems, right, row) | {"kind": kind} for row in some]
+        share = round(100 * len(rows) / max(1, int(judged.sum())))
+        shown += [_example(dataset, truth, systems, right, row) | {"kind": kind, "share": share} for row in some]
     return shown
 
 
@@ -53,9 +56,12 @@ def _right(found: Predictions, truth: sparse.csr_array) -> NDArray[np.bool_]:
 
 
 def _example(
-    dataset: Dataset, systems: Mapping[str, Predictions], right: Mapping[str, NDArray[np.bool_]], row: int
+    dataset: Dataset,
+    truth: sparse.csr_array,
+    systems: Mapping[str, Predictions],
+    right: Mapping[str, NDArray[np.bool_]],
+    row: int,
 ) -> dict[str, Any]:
-    truth = dataset.test.truth
     true = truth.indices[truth.indptr[row] : truth.indptr[row + 1]]
     new = never_together(true, dataset.train.truth)
     return {

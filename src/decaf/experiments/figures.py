@@ -216,8 +216,16 @@ def _costs(report: dict[str, Any]) -> Drawing | None:
         axes.set_ylabel(title, fontsize=9)
     _legend_below(figure, panels[0])
     said = [f"{SYSTEMS[system].title} {_growth(line)}" for system, line in lines.items()]
+    devices = {SYSTEMS[system].title: line[-1][1]["device"] for system, line in lines.items()}
+    same = len(set(devices.values())) == 1
+    where = (
+        f"all on {next(iter(devices.values()))}"
+        if same
+        else "; ".join(f"{name} on {of}" for name, of in devices.items())
+    )
     caption = (
-        "Labels drawn at random, with the documents that have one of them; both axes grow by factors. Training seconds "
+        f"Labels drawn at random, with the documents that have one of them; both axes grow by factors; {where}. "
+        "Training seconds "
         f"from the fewest labels to {'all' if not own else f'{own:,}'}: {'; '.join(said)}."
     )
     return Drawing("cost", "Cost against the number of labels", caption, figure)
@@ -249,9 +257,9 @@ def _theorem(report: dict[str, Any]) -> Drawing | None:
     axes.set_ylabel("loss above the best, nats a document", fontsize=9)
     axes.legend(frameon=False, fontsize=8)
     shares = [(line["shortlist"] - best) / line["bound"] for line in lines if line["bound"]]
-    most = f"On shortlists it is at most {max(shares):.2f} times the bound; " if shares else ""
+    most = f"On shortlists it is at most {max(shares):.2f} times that term; " if shares else ""
     caption = (
-        f"Excess loss against the bound (logarithmic above 1). {most}what own scores say of labels outside is another "
-        "matter."
+        "Loss above the lowest of all, beside the theorem's term with the constant 1 (logarithmic above 1). "
+        f"{most}what own scores say of labels outside is another matter."
     )
     return Drawing("theorem", "The theorem, checked", caption, figure)

@@ -37,6 +37,7 @@ PACKAGES = {
     "napkinxc": ["napkinxc==0.7.2"],
     "omikuji": ["omikuji==0.5.2"],
 }
+_PIP = ("-m", "pip", "install", "--disable-pip-version-check")
 _MODULES = {"pecos": "pecos.xmc.xlinear.model", "napkinxc": "napkinxc.models", "omikuji": "omikuji"}
 
 
@@ -58,8 +59,8 @@ def install(environment: Path, peers: Sequence[str]) -> tuple[Path, dict[str, st
         if not _run(python, "-c", f"import {_MODULES[peer]}"):
             continue
         error = (
-            _run(python, "-m", "pip", "install", *_BASE)
-            or _run(python, "-m", "pip", "install", *_BASE, *PACKAGES[peer])
+            _run(python, *_PIP, *_BASE)
+            or _run(python, *_PIP, *_BASE, *PACKAGES[peer])
             or _run(python, "-c", f"import {_MODULES[peer]}")
         )
         if error:
@@ -79,8 +80,9 @@ def _run(*command: str | Path) -> str:
 def featured(dataset: Dataset) -> tuple[Dataset, FeatureTimes]:
     """The dataset with the features of the default recipe, unless it has its own."""
     settings = recipe().features
-    if not dataset.has_texts:
-        return with_features(dataset, settings), FeatureTimes(0.0, 0.0)
+    ready = with_features(dataset, settings) if not dataset.has_texts else dataset
+    if ready.train.documents.features is not None and ready.labels.features is not None:
+        return with_features(ready, settings), FeatureTimes(0.0, 0.0)
     started = time.perf_counter()
     learned = Features.learn(texts_of(dataset.train.documents, settings), texts_of(dataset.labels, settings), settings)
     for items in (dataset.train.documents, dataset.labels):
@@ -96,6 +98,7 @@ def of_peer(
 ) -> tuple[Predictions, dict[str, Any]]:
     """What a peer predicts for the test documents, the filter applied; its times with those of the features."""
     with launched(dataset, name, python, threads=threads, seed=seed) as worker:
+        worker.predict()  # to warm up, as ours are
         seconds = worker.predict()
         predictions, result = worker.finish()
     documents = max(1, dataset.test.documents.count)

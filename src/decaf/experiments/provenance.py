@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import subprocess
+from dataclasses import asdict
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["commit", "machine", "source_digest"]
+import numpy as np
+
+from decaf.datasets import Dataset, Items
+
+__all__ = ["commit", "fingerprint", "machine", "source_digest", "versions"]
 
 _PACKAGE = Path(__file__).parent.parent
 # What shows, serves or plans, and so decides no figure.
@@ -31,9 +38,11 @@ _OUTER = (
     "experiments/report.py",
     "experiments/runs.py",
     "experiments/tables.py",
+    "labels.py",
     "plots.py",
     "progress.py",
     "serving/",
+    "stores/",
 )
 
 
@@ -54,6 +63,11 @@ def machine() -> dict[str, Any]:
         "system": platform.system(),
         "python": platform.python_version(),
     }
+
+
+def versions() -> dict[str, str]:
+    """What decides figures and is not ours."""
+    return {name: version(name) for name in ("numba", "numpy", "scipy", "tokenizers", "torch")}
 
 
 @cache
@@ -83,3 +97,25 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def fingerprint(dataset: Dataset) -> str:
+    """A name for what a dataset holds."""
+    digest = hashlib.sha256(json.dumps(asdict(dataset.propensity)).encode())
+    for part in (dataset.train, dataset.test):
+        _add_items(digest, part.documents)
+        for array in (part.truth.indptr, part.truth.indices, part.filters):
+            digest.update(np.ascontiguousarray(array).astype(np.int64).data)
+    _add_items(digest, dataset.labels)
+    return digest.hexdigest()[:16]
+
+
+def _add_items(digest: Any, items: Items) -> None:  # noqa: ANN401 - hashlib's objects have no public type
+    for row in range(items.count if items.texts is not None else 0):
+        digest.update(items.text(row).encode() + b"\0")
+    if items.contents is not None:
+        for content in items.contents:
+            digest.update(content.encode() + b"\0")
+    if items.features is not None:
+        for array in (items.features.indptr, items.features.indices, items.features.data):
+            digest.update(np.ascontiguousarray(array).data)

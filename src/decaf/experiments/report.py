@@ -21,7 +21,7 @@ from decaf.experiments.peers import TOP
 from decaf.experiments.plan import Job
 from decaf.experiments.provenance import commit, machine
 from decaf.experiments.runs import Outcome
-from decaf.experiments.systems import MAIN, SYSTEMS
+from decaf.experiments.systems import MAIN, METADATA, SYSTEMS
 from decaf.experiments.tables import Cell, Mean, metric, runs_of, tables
 from decaf.predictions import Predictions, load_scores
 
@@ -62,7 +62,9 @@ def assembled(dataset: Dataset, profile: str, labels: int, outcomes: Sequence[Ou
 
 
 def _title(job: Job) -> str:
-    return f"{SYSTEMS[job.system].title}{'' if job.kind == 'judge' else f' ({job.kind})'}, seed {job.seed}"
+    kind = "" if job.kind == "judge" else f" ({job.kind})"
+    some = f", {job.labels:,} labels" if job.labels else ""
+    return f"{SYSTEMS[job.system].title}{kind}{some}, seed {job.seed}"
 
 
 def _predicted(outcomes: Sequence[Outcome], dataset: Dataset, labels: int) -> dict[str, Predictions]:
@@ -97,28 +99,26 @@ def read_report(file: Path) -> dict[str, Any]:
 
 
 def findings(report: Mapping[str, Any]) -> list[str]:
-    """What the main comparison says, in a few sentences."""
-    ours = runs_of(dict(report), _OURS)
-    rivals = {name: runs for name in MAIN if name != _OURS and (runs := runs_of(dict(report), name))}
-    if not ours:
-        return []
+    """How the default recipe stands to the best that is not DECAF, with label text or without, in a few sentences."""
+    plain = dict(report)
+    ours = runs_of(plain, _OURS)
+    rivals = {SYSTEMS[name].title: runs_of(plain, name) for name in MAIN if SYSTEMS[name].maker != "decaf"}
+    rivals |= {f"{SYSTEMS[name].title} + label text": runs_of(plain, name, kind="metadata") for name in METADATA}
     said = []
-    singles = {name: runs for name, runs in rivals.items() if not name.startswith(_OURS)}
     for name, what in (("P@1", "the first label is right"), ("PSP@1", "the same, rare labels weighing more")):
         mine = metric(ours, name)
-        means = {rival: metric(runs, name) for rival, runs in singles.items()}
-        known = {rival: mean for rival, mean in means.items() if mean is not None}
+        known = {title: mean for title, runs in rivals.items() if (mean := metric(runs, name)) is not None}
         if mine is None or not known:
             continue
-        best = max(known, key=lambda rival: known[rival].value)
-        said.append(f"{name} ({what}): {_against(mine, known[best], SYSTEMS[best].title)}")
+        best = max(known, key=lambda title: known[title].value)
+        said.append(f"{name} ({what}): {_against(mine, known[best], best)}")
     return said
 
 
 def _against(mine: Mean, other: Mean, title: str) -> str:
     gap = mine.value - other.value
     how = f"{gap:.2f} points ahead of" if gap > 0 else f"{-gap:.2f} points behind" if gap < 0 else "level with"
-    return f"DECAF's default recipe {mine}, {how} the best other system, {title} ({other})."
+    return f"DECAF's default recipe {mine}, {how} the best of the others, {title} ({other})."
 
 
 def html(report: Mapping[str, Any]) -> str:
@@ -135,6 +135,7 @@ def html(report: Mapping[str, Any]) -> str:
         drawings=drawings(plain),
         systems=SYSTEMS,
         sources=_sources(plain),
+        chosen=_CHOSEN,
     )
 
 
@@ -174,10 +175,15 @@ def markdown(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
     return "\n\n".join(parts)
 
 
+# Of the page and of the Markdown.
+_CHOSEN = (
+    "Documents drawn at random among those of three labels to be found or more and a title of at most 60 characters, "
+    "where some system finds one in five: two where the default recipe finds more than the best of the others, two "
+    "where it finds as many, two where it finds fewer; in brackets how many such documents are of that kind."
+)
 _LEGEND = (
-    "Documents drawn at random among those of three labels or more: two where the default recipe finds more than the "
-    "best of the others in five, two where it finds as many, two where it finds fewer. **Bold**: right; ***bold "
-    "italics***: right, and never given together with another true label of the document in training."
+    f"{_CHOSEN} **Bold**: right; ***bold italics***: right, and never given together with another true label of the "
+    "document in training."
 )
 
 
@@ -208,7 +214,8 @@ def _markdown_cell(cell: Cell) -> str:
 
 def _markdown_example(one: dict[str, Any]) -> str:
     rows = [[SYSTEMS[name].title, ", ".join(map(_markdown_label, labels))] for name, labels in one["systems"].items()]
-    heading = [f"{_escaped(one['document'])} ({one['kind']})", f"to be found: {', '.join(map(_escaped, one['true']))}"]
+    kind = f"{one['kind']}, {one['share']} %" if "share" in one else one["kind"]
+    heading = [f"{_escaped(one['document'])} ({kind})", f"to be found: {', '.join(map(_escaped, one['true']))}"]
     return _markdown_table(heading, rows)
 
 

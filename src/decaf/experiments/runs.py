@@ -17,10 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from decaf.config import recipe
-from decaf.datasets import Dataset, Items
 from decaf.experiments.peers_worker import SYSTEMS as PEERS
 from decaf.experiments.plan import Job
 from decaf.experiments.provenance import source_digest
@@ -28,7 +25,7 @@ from decaf.experiments.systems import SYSTEMS
 from decaf.experiments.work import Task
 from decaf.progress import progress
 
-__all__ = ["Outcome", "Runner", "fingerprint"]
+__all__ = ["Outcome", "Runner"]
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +62,7 @@ class Runner:
         """All outcomes, in the order of the jobs; a run that fails does not stop the others."""
         done: dict[Job, Outcome] = {}
         waiting = list(jobs)
-        with self._ended(), ThreadPoolExecutor(self.at_a_time) as pool, progress("runs", len(jobs)) as advance:
+        with ThreadPoolExecutor(self.at_a_time) as pool, self._ended(), progress("runs", len(jobs)) as advance:
             running: dict[Future[Outcome], Job] = {}
             while waiting or running:
                 while waiting and len(running) < self.at_a_time and (job := self._next(waiting, done)) is not None:
@@ -105,7 +102,7 @@ class Runner:
         if job.kind == "metadata" and (needed is None or needed.folder is None):
             return Outcome(job, None, f"{SYSTEMS[job.system].title} has no predictions to combine")
         late = _read(folder / "late.json")
-        if late is not None and 0 < self.limit <= late["limit"]:
+        if late is not None and 0 < self.limit <= late["limit"] and self.threads <= late["threads"]:
             return Outcome(job, None, f"took more than {late['limit']:g} s")
         return self._made(job, folder, "" if needed is None else str(needed.folder))
 
@@ -120,6 +117,8 @@ class Runner:
             threads=self.threads,
             beside=self.at_a_time,
             parent=os.getpid(),
+            content=self.content,
+            source=source_digest(),
             python=str(self.python or ""),
             scores=scores,
         )
@@ -129,7 +128,9 @@ class Runner:
         if (found := _read(folder / "result.json")) is not None:
             return Outcome(job, found, folder=folder)
         if not in_time:
-            (folder / "late.json").write_text(json.dumps({"limit": self.limit}) + "\n", encoding="utf-8")
+            (folder / "late.json").write_text(
+                json.dumps({"limit": self.limit, "threads": self.threads}) + "\n", encoding="utf-8"
+            )
             return Outcome(job, None, f"took more than {self.limit:g} s")
         return Outcome(job, None, _last_line(folder / "log.txt"))
 
@@ -206,25 +207,3 @@ def _told(outcome: Outcome) -> str:
     return (
         f"{name}: done" + (f", P@1 {metrics['P@1']:.2f}" if metrics else "") + (f", {seconds:.1f} s" if seconds else "")
     )
-
-
-def fingerprint(dataset: Dataset) -> str:
-    """A name for what a dataset holds."""
-    digest = hashlib.sha256(json.dumps(asdict(dataset.propensity)).encode())
-    for part in (dataset.train, dataset.test):
-        _add_items(digest, part.documents)
-        for array in (part.truth.indptr, part.truth.indices, part.filters):
-            digest.update(np.ascontiguousarray(array).astype(np.int64).data)
-    _add_items(digest, dataset.labels)
-    return digest.hexdigest()[:16]
-
-
-def _add_items(digest: Any, items: Items) -> None:  # noqa: ANN401 - hashlib's objects have no public type
-    for row in range(items.count if items.texts is not None else 0):
-        digest.update(items.text(row).encode() + b"\0")
-    if items.contents is not None:
-        for content in items.contents:
-            digest.update(content.encode() + b"\0")
-    if items.features is not None:
-        for array in (items.features.indptr, items.features.indices, items.features.data):
-            digest.update(np.ascontiguousarray(array).data)

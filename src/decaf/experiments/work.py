@@ -17,12 +17,13 @@ import torch
 
 from decaf.config import SplitSettings
 from decaf.datasets import Dataset
+from decaf.errors import DecafError
 from decaf.experiments.judging import device_title, drawn, figures_of, of_decaf, of_match
 from decaf.experiments.metadata import best_weight, combined
 from decaf.experiments.peers import TOP, featured, of_peer
 from decaf.experiments.peers_worker import end_with
 from decaf.experiments.plan import Job
-from decaf.experiments.provenance import commit, machine
+from decaf.experiments.provenance import commit, fingerprint, machine, source_digest, versions
 from decaf.experiments.systems import SYSTEMS
 from decaf.experiments.theorem import check_theorem
 from decaf.predictions import Predictions, load_scores, save_scores
@@ -43,6 +44,8 @@ class Task:
     threads: int
     beside: int  # runs at a time
     parent: int  # the process that wants it done
+    content: str  # the fingerprint of the dataset
+    source: str  # the digest of the source
     python: str = ""  # the peers' interpreter
     scores: str = ""  # the folder of the run whose predictions are combined with label text
 
@@ -63,7 +66,10 @@ def main() -> None:
 def work(task: Task) -> None:
     """Do it, and write what came out; the result is written last."""
     torch.set_num_threads(task.threads)
-    dataset = drawn(Dataset.load(task.dataset), task.job.labels)
+    whole = Dataset.load(task.dataset)
+    if (fingerprint(whole), source_digest()) != (task.content, task.source):
+        raise DecafError("the dataset or the source has changed since this was planned; run the same command again")
+    dataset = drawn(whole, task.job.labels)
     found, facts = _KINDS[task.job.kind](task, dataset)
     folder = Path(task.folder)
     if found is not None and task.job.seed == 0:
@@ -74,6 +80,7 @@ def work(task: Task) -> None:
         "date": datetime.now(UTC).date().isoformat(),
         "commit": commit(),
         "machine": machine(),
+        "versions": versions(),
         "device": device_title(task.device if ours else "cpu", task.threads),
         "threads": task.threads,
         "beside": task.beside,

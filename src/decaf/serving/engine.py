@@ -47,6 +47,7 @@ class Engine:
         self._threads = threads
         self._watch = watch
         self._served: Served | None = None
+        self._blind = False  # whether changes could not be read the last time
         self._loading = threading.Lock()
         self._changing = threading.Lock()
         self._tried: tuple[_File | None, int] = (None, 0)  # the file and the wishes for a load at the latest one
@@ -67,7 +68,19 @@ class Engine:
             return False  # `current` says why
 
     def current(self) -> Served:
-        """The model with every change of labels that was acknowledged so far."""
+        """The model with every change of labels that was acknowledged so far, as far as the store can be read."""
+        try:
+            served = self.exact()
+        except StoreError as error:
+            if not self._blind:
+                log.warning("%s; answers go on with the labels that are known", error)
+            self._blind = True
+            return self.latest
+        self._blind = False
+        return served
+
+    def exact(self) -> Served:
+        """The same, or a StoreError where the store cannot be read."""
         return self.latest if self.latest.stamp == self.store.stamp() else self._refreshed()
 
     def load(self, *, tell: bool = False) -> Served:

@@ -11,6 +11,7 @@ import traceback
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from decaf.errors import StoreError
 from decaf.serving.problems import ProblemError, busy
 from decaf.serving.service import Service
 from decaf.serving.settings import ServeSettings
@@ -100,6 +101,9 @@ def _route(scope: Scope) -> str:
 
 def _internal(scope: Scope, error: Exception) -> ProblemError:
     """What the client need not know is in the log."""
+    if isinstance(error, StoreError):
+        log.error("%s %s failed: %s", scope["method"], scope["path"], error)
+        return ProblemError("labels_unavailable", "changes of labels cannot be read or kept now; try again in a moment")
     told = "".join(traceback.format_exception(error))
     log.error("%s %s failed:\n%s", scope["method"], scope["path"], told)
     return ProblemError("internal", "the server failed; its log says why")

@@ -105,17 +105,17 @@ async def changes(request: Request) -> Response:
 
 def _put(engine: Engine, id: str, text: str) -> tuple[dict[str, Any], bool]:
     """The label as it is then, and whether it is new."""
-    before = engine.current().predictor
+    before = engine.exact().predictor
     try:
         engine.writer.apply(*writing(before, {id: text}))
     except DataError as error:
         raise ProblemError("invalid", str(error)) from None
-    now = engine.current()
+    now = engine.exact()
     return _described(now, _found(now, id)), before.labels.find(id) is None
 
 
 def _delete(engine: Engine, id: str) -> None:
-    served = engine.current()
+    served = engine.exact()
     _found(served, id)
     engine.writer.apply(*taking(served.predictor, id))
 

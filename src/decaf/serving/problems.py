@@ -23,8 +23,9 @@ CODES = {
     "internal": 500,
     "timeout": 503,
     "not_ready": 503,
+    "labels_unavailable": 503,
 }
-_PASSING = ("busy", "timeout", "not_ready")  # the same request may succeed in a second
+_PASSING = ("busy", "timeout", "not_ready", "labels_unavailable")  # the same request may succeed in a second
 
 
 class ProblemError(Exception):

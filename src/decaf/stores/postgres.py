@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from decaf.errors import ConfigError, StoreError
 from decaf.stores.changes import Change, now
@@ -18,6 +19,8 @@ log = logging.getLogger(__name__)
 _FORMAT = 1
 _POLL = 0.2  # seconds between two looks for what others have written
 _WAIT = 10  # seconds for a connection
+# Who does not answer for so long is gone, however quietly: seconds, seconds, times, milliseconds.
+_ALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 10_000}
 _LOCK = 0x6465636166  # of those that begin the tables at once
 _TABLES = """
 create table if not exists decaf_labels (id text primary key, text text, at text not null);
@@ -42,8 +45,10 @@ class PostgresStore:
         self._database = _Database(url)
         self.path = self._database.name
         with self._database.transaction() as cursor:
-            cursor.execute("select pg_advisory_xact_lock(%s)", [_LOCK])
-            cursor.execute(_TABLES)
+            (begun,) = cursor.execute("select to_regclass('decaf_counters')").fetchone()
+            if begun is None:  # who may only read begins nothing
+                cursor.execute("select pg_advisory_xact_lock(%s)", [_LOCK])
+                cursor.execute(_TABLES)
         version = _counters(self._database)["format"]
         if version > _FORMAT:
             self._database.close()
@@ -68,7 +73,7 @@ class PostgresStore:
             (writes,) = cursor.execute(_COUNT, ["writes"]).fetchone()  # who writes next waits for the end of this
             cursor.executemany(_PUT, changes)
             cursor.executemany("delete from decaf_labels where id = %s", [[label] for label in forgotten])
-        self._watch.saw({"writes": writes})
+        self._watch.wrote("writes", writes)
 
     def changes(self) -> list[Change]:
         """All changes, in the order of ids."""
@@ -84,7 +89,7 @@ class PostgresStore:
         """Ask all that use these tables to load their model anew."""
         with self._database.transaction() as cursor:
             (reloads,) = cursor.execute(_COUNT, ["reloads"]).fetchone()
-        self._watch.saw({"reloads": reloads})
+        self._watch.wrote("reloads", reloads)
 
     def reloads(self) -> int:
         """How often that was asked, as far as is known here."""
@@ -113,14 +118,22 @@ class _Database:
             raise ConfigError("PostgreSQL needs psycopg; pip install 'decaf[scale]'") from error
         with self._lock:
             try:
-                if self._connection is None or self._connection.closed:
-                    self._connection = psycopg.connect(self._url, connect_timeout=_WAIT, autocommit=True)
-                with self._connection.transaction(), self._connection.cursor() as cursor:
+                with self._connected(psycopg).transaction(), self._connection.cursor() as cursor:
                     yield cursor
             except (psycopg.Error, OSError) as error:
-                said = " ".join(str(error).split()) or type(error).__name__
+                said = _scrubbed(" ".join(str(error).split()), self._url) or type(error).__name__
                 advice = "see that the database is there and may be written, or name another with --labels"
                 raise StoreError(f"{self.name}: changes of labels cannot be read or kept ({said}); {advice}") from error
+
+    def _connected(self, psycopg: Any) -> Any:  # noqa: ANN401 - a package that may not be there
+        """The connection, which is made anew where it does not answer any more."""
+        if self._connection is not None and not self._connection.closed:
+            with suppress(psycopg.Error, OSError):
+                self._connection.execute("select 1")
+                return self._connection
+            self._connection.close()
+        self._connection = psycopg.connect(self._url, connect_timeout=_WAIT, autocommit=True, **_ALIVE)
+        return self._connection
 
     def close(self) -> None:
         """Let go of it."""
@@ -147,13 +160,23 @@ class _Watch:
     def __init__(self, url: str) -> None:
         self._database, self._url, self._users = _Database(url), url, 0
         self._over = threading.Event()
+        self._own = 0  # writes of this process
         self.counters = _counters(self._database)
         threading.Thread(target=self._look, daemon=True, name="decaf-labels").start()
 
-    def saw(self, counters: dict[str, int]) -> None:
-        """Note counters; one that is older than what is known says nothing."""
+    def wrote(self, name: str, value: int) -> None:
+        """Note what this process has written."""
         with self._guard:
-            self.counters |= {name: max(value, self.counters[name]) for name, value in counters.items()}
+            self._own += 1
+            self.counters |= {name: value}
+
+    def _saw(self) -> None:
+        """Note what the database says; what was read before this process last wrote says nothing."""
+        own = self._own
+        counters = _counters(self._database)
+        with self._guard:
+            if own == self._own:
+                self.counters = counters
 
     def leave(self) -> None:
         """One user less; with the last one, the thread ends."""
@@ -167,7 +190,7 @@ class _Watch:
         there = True
         while not self._over.wait(_POLL):
             try:
-                self.saw(_counters(self._database))
+                self._saw()
             except StoreError as error:
                 if there:
                     log.warning("%s; labels stay as they were until it is there again", error)
@@ -186,7 +209,17 @@ def _counters(database: _Database) -> dict[str, int]:
 
 
 def _without_password(url: str) -> str:
-    """An address that may be shown."""
-    scheme, _, rest = url.partition("://")
-    account, at, host = rest.rpartition("@")
-    return f"{scheme}://{account.partition(':')[0]}{at}{host}"
+    """An address that may be shown: server and database, no account's secrets and no options."""
+    parts = urlsplit(url)
+    account = f"{parts.username}@" if parts.username else ""
+    return f"{parts.scheme}://{account}{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _scrubbed(said: str, url: str) -> str:
+    """A message without what stands in the address as a password, written so or so."""
+    parts = urlsplit(url)
+    options = [value for name, value in parse_qsl(parts.query) if "password" in name]
+    secrets = [parts.password or "", *options]
+    for form in (*secrets, *map(unquote, secrets)):
+        said = said.replace(form, "...") if form else said
+    return said
