@@ -297,6 +297,11 @@ def test_without_a_file_there_are_no_changes_and_none_is_made(tmp_path: Path) ->
     assert [change.id for change in kept_changes(tmp_path / "model", tmp_path / "other.sqlite")] == ["other.sqlite"]
 
 
+def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"nowhere\.sqlite: there is no such file; decaf labels add begins one"):
+        kept_changes(tmp_path / "model", tmp_path / "nowhere.sqlite")
+
+
 def test_lines_are_one_object_each_and_make_the_same_changes_again(store: SqliteStore) -> None:
     changes = [Change("a", 'with "quotes"\nand 日本', AT), Change("b", None, AT)]
     lines = list(to_lines(changes))

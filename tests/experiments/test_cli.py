@@ -84,3 +84,4 @@ def test_ctrl_c_says_how_to_go_on(data: Path, tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert "stopped; run the same command again to go on" in process.communicate()[1]
     assert process.returncode == 130
+    assert not list((tmp_path / "out").glob("runs/*/result.json"))  # what ran was ended, not waited for

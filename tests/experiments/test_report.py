@@ -281,18 +281,19 @@ def test_by_hand_what_the_main_comparison_says() -> None:
             judged("paper", 36.0),
             judged("pecos-pifa", 38.5, others={"PSP_1": 19.0}),
             judged("match", 20.0, others={"PSP_1": 36.5}),
+            with_text("pecos-pifa", 37.0, PSP_1=36.0),
             judged("paper-forced", 99.0),
             judged("paper", 99.0, labels=16),
         ]
     )
     first, second = findings(of)
     assert first == (
-        "P@1 (the first label is right): DECAF's default recipe 41.00 ± 1.41, 2.50 points ahead of the best other "
-        "system, PECOS XR-Linear (38.50)."
+        "P@1 (the first label is right): DECAF's default recipe 41.00 ± 1.41, 2.50 points ahead of the best of the "
+        "others, PECOS XR-Linear (38.50)."
     )
     assert second == (
         "PSP@1 (the same, rare labels weighing more): DECAF's default recipe 21.00 ± 1.41, 15.50 points behind the "
-        "best other system, label-text match, nothing learned (36.50)."
+        "best of the others, label-text match, nothing learned (36.50)."
     )
 
 
@@ -300,8 +301,12 @@ def test_without_our_system_or_another_nothing_is_found() -> None:
     assert findings(report([judged("paper"), judged("match")])) == []
     assert findings(report([judged("decaf"), judged("decaf-3")])) == []
     assert findings(report([])) == []
+    both = [judged("decaf", 40.0), judged("pecos-pifa", 39.0), with_text("pecos-pifa", 41.0)]
+    assert (
+        "1.00 points behind the best of the others, PECOS XR-Linear + label text (41.00)" in findings(report(both))[0]
+    )
     level = findings(report([judged("decaf"), judged("match")]))
-    assert all("level with the best other system" in line for line in level)
+    assert all("level with the best of the others" in line for line in level)
     assert len(level) == 2
 
 
@@ -471,16 +476,16 @@ def test_recall_is_told_by_beam_and_by_labels() -> None:
 
 def test_where_nothing_is_missed_there_is_no_bound_to_compare_with() -> None:
     of = drawing(report([theorem([beam(1, 1.0, 3.0, 3.0, 0.0)])]), "theorem")
-    assert "times the bound" not in of.caption
+    assert "times that term" not in of.caption
     assert "nan" not in drawing(report([theorem([])]), "theorem").caption
 
 
 def test_by_hand_how_much_of_the_bound_is_used() -> None:
     # Above the best, 3.5: 1.5, 0.75 and 0.4 of bounds 2, 1 and 0.5; a line without a bound is left out.
-    assert "at most 0.80 times the bound" in drawing(report([theorem()]), "theorem").caption
+    assert "at most 0.80 times that term" in drawing(report([theorem()]), "theorem").caption
     lines = [beam(1, 0.5, 5.0, 9.0, 1.0), beam(2, 1.0, 3.5, 3.5, 0.0)]
     of = drawing(report([theorem(lines)]), "theorem")
-    assert "at most 1.50 times the bound" in of.caption
+    assert "at most 1.50 times that term" in of.caption
     bound, learned, own = of.figure.axes[0].lines[:3]
     assert list(bound.get_ydata()) == [1.0, 0.0]
     assert list(learned.get_ydata()) == [1.5, 0.0]

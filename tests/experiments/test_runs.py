@@ -112,6 +112,12 @@ def test_a_run_that_fails_says_why_and_the_others_go_on(runner: Runner) -> None:
     assert third.result is not None
 
 
+def test_data_that_changed_since_a_run_was_planned_make_no_result(runner: Runner) -> None:
+    (outcome,) = replace(runner, content="of before").run([MATCH])
+    assert outcome.result is None
+    assert "has changed since this was planned; run the same command again" in outcome.trouble
+
+
 def test_peers_that_are_missing_are_not_run(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs.subprocess, "Popen", never)
     (outcome,) = replace(runner, missing={"pecos": "no wheel"}).run([Job("judge", "pecos-pifa")])

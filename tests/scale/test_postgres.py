@@ -9,11 +9,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from modules import topics
-from serving import running
+from serving import problem, running
 from typer.testing import CliRunner
 
 import decaf
@@ -174,6 +175,38 @@ def test_a_database_that_is_not_there_is_told_without_the_password() -> None:
     assert "secret" not in str(told.value)
 
 
+@pytest.mark.parametrize(
+    "secret", ["postgresql://me@127.0.0.1:1/x?password=secret", "postgresql://me:100%secret@127.0.0.1:1/x"]
+)
+def test_a_password_is_not_shown_however_it_is_written(secret: str) -> None:
+    with pytest.raises(StoreError) as told:
+        PostgresStore(secret)
+    assert "secret" not in str(told.value)
+
+
+def test_another_kind_of_database_is_refused_without_its_password() -> None:
+    for use in (open_store, kept_changes):
+        with pytest.raises(ConfigError, match=r"^labels cannot be kept at mysql://\.\.\.; name a file, or postgresql:"):
+            use("model", "mysql://me:secret@db/x")
+
+
+def test_who_may_only_read_reads(store: PostgresStore, address: str) -> None:
+    import psycopg
+
+    store.put("a", "one")
+    with psycopg.connect(address) as connection:
+        connection.execute("drop role if exists reader")
+        connection.execute("create role reader login")
+        connection.execute("grant select on decaf_labels, decaf_counters to reader")
+    reader = address.replace("decaf:secret@", "reader@")
+    assert [change.id for change in kept_changes("", reader)] == ["a"]
+    with closing(open_store("", reader)) as opened, pytest.raises(StoreError, match="permission denied"):
+        opened.put("b", "two")
+    with psycopg.connect(address) as connection:
+        connection.execute("drop owned by reader")
+        connection.execute("drop role reader")
+
+
 def test_without_the_driver_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(ConfigError, match=r"pip install 'decaf\[scale\]'"):
@@ -195,6 +228,23 @@ def test_replicas_share_their_labels(model: Path, address: str, tmp_path: Path) 
         assert "new" not in found(second.client)
         until(lambda: "new" not in found(first.client))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_service_answers_while_the_database_is_away(model: Path, address: str, postgres: Postgres) -> None:
+    with running(model, labels=address) as server:
+        question = {"texts": ["topic aa"], "top": 20}
+        assert server.client.put("/v1/labels/new", json={"text": "topic aa"}).status_code == 201
+        postgres.stop()
+        try:
+            assert "new" in server.client.post("/v1/predict", json=question).raise_for_status().text
+            assert problem(server.client.put("/v1/labels/more", json={"text": "topic aa"})) == (
+                503,
+                "labels_unavailable",
+            )
+        finally:
+            postgres.start()
+        until(lambda: server.client.put("/v1/labels/more", json={"text": "topic aa"}).status_code == 201)
+        assert '"more"' in server.client.post("/v1/predict", json=question).text
 
 
 def test_the_command_line_reads_and_writes_them(model: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:

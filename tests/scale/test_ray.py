@@ -26,6 +26,7 @@ from decaf.batch import BatchSettings, predict_file
 from decaf.bulk import LabelColumns, labels_of
 from decaf.cluster import on_ray
 from decaf.errors import ConfigError, DataError
+from decaf.labels import add_labels
 
 ray: Any = pytest.importorskip("ray", reason="there is no Ray; pip install 'decaf[scale]'")
 pytestmark = [
@@ -113,6 +114,15 @@ def workers() -> list[int]:
         except OSError:
             continue
     return found
+
+
+@pytest.mark.usefixtures("cluster")
+def test_more_workers_than_there_is_room_for_are_not_waited_for(
+    model: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(batch, "_CHUNK", 20)
+    assert predict_file(model, source, tmp_path / "out.jsonl", threads=2, engine=on_ray(8)) == 600
+    assert "there is room for 1 workers of 2 threads, not for 8" in caplog.text
 
 
 @pytest.mark.usefixtures("cluster")
@@ -255,3 +265,13 @@ def test_a_plain_function_answers_plain_values(model: Path, texts: list[str]) ->
 def test_a_table_without_the_column_is_refused(model: Path) -> None:
     with pytest.raises(DataError, match="expected a column 'title', found 'text'"):
         LabelColumns(str(model), text="title")(pa.table({"text": ["a"]}))
+    with pytest.raises(DataError, match="there is a column 'scores' already"):
+        LabelColumns(str(model))(pa.table({"text": ["a"], "scores": [1]}))
+
+
+def test_live_labels_are_among_them(model: Path, tmp_path: Path) -> None:
+    kept = str(tmp_path / "labels.sqlite")
+    add_labels(model, {"new": "topic aa"}, kept)
+    assert "new" in [label["id"] for label in labels_of(str(model), ["topic aa"], top=20, live_labels=kept)[0]]
+    table = LabelColumns(str(model), top=20, live_labels=kept)(pa.table({"text": ["topic aa"]}))
+    assert "new" in table.column("labels").to_pylist()[0]

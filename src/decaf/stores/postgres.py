@@ -44,6 +44,14 @@ class PostgresStore:
     def __init__(self, url: str) -> None:
         self._database = _Database(url)
         self.path = self._database.name
+        try:
+            self._begin()
+            self._watch = _Watch.of(url)
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _begin(self) -> None:
         with self._database.transaction() as cursor:
             (begun,) = cursor.execute("select to_regclass('decaf_counters')").fetchone()
             if begun is None:  # who may only read begins nothing
@@ -51,9 +59,7 @@ class PostgresStore:
                 cursor.execute(_TABLES)
         version = _counters(self._database)["format"]
         if version > _FORMAT:
-            self._database.close()
             raise StoreError(f"{self.path}: has format {version} and this decaf reads {_FORMAT}; install a newer decaf")
-        self._watch = _Watch.of(url)
 
     def put(self, label: str, text: str) -> None:
         """Add a label, or give one another text."""
