@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from decaf.config import recipe
 from decaf.datasets import Dataset, Items, Part
 from decaf.datasets.parts import empty_part, no_pairs
-from decaf.errors import DataError
+from decaf.errors import ConfigError, DataError
 from decaf.metrics import evaluate
 from decaf.model import Model
 from decaf.predictions import Predictions
@@ -56,6 +56,8 @@ class DecafClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Sequence[str], Y: ArrayLike | sparse.sparray, label_texts: Sequence[str]) -> Self:
         """Learn from texts, the labels of each as a row of ones [texts, labels], and the texts of the labels."""
+        if not 0 <= self.threshold <= 1:
+            raise ConfigError(f"threshold must be from 0 to 1, not {self.threshold!r}")
         texts, truth = _texts(X), _truth(Y, len(X))
         if len(label_texts) != truth.shape[1]:
             raise DataError(
@@ -128,7 +130,8 @@ def _truth(given: ArrayLike | sparse.sparray, rows: int) -> sparse.csr_array:
     try:
         matrix = sparse.csr_array(given if sparse.issparse(given) else np.asarray(given)).astype(np.float32)
     except (TypeError, ValueError) as error:
-        raise DataError(f"Y is no matrix of numbers ({error}); expected ones and zeros [texts, labels]") from error
+        advice = "expected ones and zeros [texts, labels]; sklearn's MultiLabelBinarizer makes them of lists of labels"
+        raise DataError(f"Y is no matrix of numbers; {advice}") from error
     if matrix.ndim != 2:
         raise DataError("Y has one dimension; expected ones and zeros [texts, labels]")
     if matrix.shape[0] != rows:

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of its own for the tests, begun where its programs are installed."""
+"""A tiny model, and a PostgreSQL server of its own for the tests, begun where its programs are installed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from modules import topics
+
+import decaf
 
 PATIENCE = 60.0  # seconds
 
@@ -81,6 +84,14 @@ class Postgres:
         """As somebody else where we are root, whom PostgreSQL refuses."""
         other = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.getuid() == 0 else []
         return [*other, str(self.programs / program), *map(str, arguments)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "model"
+    quick = ["model.dim=16", "tokens.epochs=1", "shortlister.epochs=1", "ranker.epochs=1"]
+    decaf.train(topics(), decaf.recipe().with_settings(quick), device="cpu", folder=folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -13,11 +13,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from modules import topics
 from serving import problem, running
 from typer.testing import CliRunner
 
-import decaf
 from decaf.cli import app
 from decaf.errors import ConfigError, StoreError
 from decaf.stores import Change, kept_changes, now, open_store
@@ -40,14 +38,6 @@ def store(address: str) -> Iterator[PostgresStore]:
     opened = PostgresStore(address)
     yield opened
     opened.close()
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "model"
-    quick = ["model.dim=16", "tokens.epochs=1", "shortlister.epochs=1", "ranker.epochs=1"]
-    decaf.train(topics(), decaf.recipe().with_settings(quick), device="cpu", folder=folder)
-    return folder
 
 
 def test_changes_come_back_in_the_order_of_ids_and_the_last_word_counts(store: PostgresStore) -> None:

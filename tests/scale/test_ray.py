@@ -45,14 +45,6 @@ def cluster() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "model"
-    quick = ["model.dim=16", "tokens.epochs=1", "shortlister.epochs=1", "ranker.epochs=1"]
-    decaf.train(topics(), decaf.recipe().with_settings(quick), device="cpu", folder=folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def texts() -> list[str]:
     words = list(topics().test.documents.texts or [])
     return [f"{words[number % len(words)]} {number}" for number in range(600)]

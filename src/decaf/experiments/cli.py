@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from decaf.errors import ConfigError, DataError, DecafError
+
+if TYPE_CHECKING:
+    from decaf.experiments.plan import Job
+    from decaf.experiments.runs import Runner
 
 __all__ = ["app", "main"]
 
@@ -73,9 +77,11 @@ def experiments(
     dataset = Dataset.load(data)
     for name, part in (("training", dataset.train), ("test", dataset.test)):
         if not part.documents.count:
-            raise DataError(f"{dataset.name}: has no {name} documents; make some with decaf split")
+            raise DataError(f"{data}: has no {name} documents; make some with decaf split {data} FOLDER, and name that")
     chosen = PROFILES[profile].with_options(labels=labels, seeds=seeds)
     folder = output or Path("experiments") / dataset.name
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder}: is a file; --output names a folder")
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     with console.session(quiet=quiet):
         python: Path | None = None
@@ -95,6 +101,7 @@ def experiments(
             python=python,
             missing=missing,
         )
+        _check_device(runner, wanted)
         console.say(f"{len(wanted)} runs on {dataset.name}, kept under {folder / 'runs'}")
         try:
             outcomes = runner.run(wanted)
@@ -106,6 +113,18 @@ def experiments(
         console.say(
             f"{folder / 'report.html'}: {len(outcomes) - failed} runs" + (f"; {failed} failed" if failed else "")
         )
+    if failed == len(outcomes):
+        raise typer.Exit(1)
+
+
+def _check_device(runner: Runner, wanted: list[Job]) -> None:
+    """A GPU is needed for what is to be run alone: a folder may have been carried from a machine that has one."""
+    from decaf.devices import choose_device
+    from decaf.experiments.systems import SYSTEMS
+
+    lacking = [job for job in runner.lacking(wanted) if SYSTEMS[job.system].maker == "decaf"]
+    if runner.device == "cuda" and lacking:
+        choose_device("cuda")
 
 
 def main() -> None:

@@ -40,6 +40,7 @@ class Outcome:
     result: dict[str, Any] | None  # what it found
     trouble: str = ""  # why there is no result
     folder: Path | None = None
+    kept: bool = field(default=False, compare=False)  # from before
 
 
 @dataclass
@@ -73,7 +74,8 @@ class Runner:
                 for future in finished:
                     job = running.pop(future)
                     done[job] = future.result()
-                    log.info("%d of %d: %s", len(done), len(jobs), _told(done[job]))
+                    level = logging.INFO if done[job].result is not None else logging.WARNING
+                    log.log(level, "%d of %d: %s", len(done), len(jobs), _told(done[job]))
                     advance(1)
         return [done[job] for job in jobs]
 
@@ -82,6 +84,10 @@ class Runner:
         """The first job whose need is met, if it has one that is waited for."""
         known = set(waiting)
         return next((job for job in waiting if _needed(job) in done or _needed(job) not in known), None)
+
+    def lacking(self, jobs: Sequence[Job]) -> list[Job]:
+        """The jobs that were not done before."""
+        return [job for job in jobs if _read(self.folder / self.key(job) / "result.json") is None]
 
     def key(self, job: Job) -> str:
         """A name for a run: its data, settings, seed and source."""
@@ -96,7 +102,7 @@ class Runner:
     def _outcome(self, job: Job, needed: Outcome | None) -> Outcome:
         maker, folder = SYSTEMS[job.system].maker, self.folder / self.key(job)
         if (known := _read(folder / "result.json")) is not None:
-            return Outcome(job, known, folder=folder)
+            return Outcome(job, known, folder=folder, kept=True)
         if trouble := self.missing.get(maker):
             return Outcome(job, None, f"{maker} cannot be installed: {trouble}")
         if job.kind == "metadata" and (needed is None or needed.folder is None):
@@ -202,8 +208,7 @@ def _told(outcome: Outcome) -> str:
     name = f"{SYSTEMS[job.system].title}{what}{some}, seed {job.seed}"
     if outcome.result is None:
         return f"{name}: {outcome.trouble}"
-    metrics = outcome.result.get("metrics")
-    seconds = outcome.result.get("training_seconds")
-    return (
-        f"{name}: done" + (f", P@1 {metrics['P@1']:.2f}" if metrics else "") + (f", {seconds:.1f} s" if seconds else "")
-    )
+    metrics, seconds = outcome.result.get("metrics"), outcome.result.get("training_seconds")
+    precision = f", P@1 {metrics['P@1']:.2f}" if metrics else ""
+    trained = "" if seconds is None else f", trained in {seconds:.1f} s"
+    return f"{name}: {'kept from before' if outcome.kept else 'done'}{precision}{trained}"

@@ -207,6 +207,8 @@ def _variants(report: Report, title: str, systems: Iterable[str], caption: str) 
         )
     beam = f" (its own is {base[0]['beam']})" if base and "beam" in base[0] else ""
     told = caption.format(beam=beam, p=noise["P@1"], psp=noise["PSP@1"])
+    if len(base) == 1:
+        told += " There is one seed, so that this is a guess."
     heading = ["", *names, "beam", *(f"paper, {name}: P@1 / PSP@1" for name in PAPER), "direction: P@1 / PSP@1"]
     return Table(title, told, heading, rows)
 
