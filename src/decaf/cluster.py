@@ -36,7 +36,7 @@ def on_ray(workers: int | None = None) -> Engine:
 
 
 def _load_ray() -> Any:  # noqa: ANN401 - a package that may not be there
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or it warns of how GPUs will be hidden one day
     try:
         import ray
     except ImportError as error:

@@ -103,8 +103,7 @@ def add_labels(model: Path, wanted: Mapping[str, str], kept: str | Path = "") ->
 
 def remove_label(model: Path, label: str, kept: str | Path = "") -> bool:
     """Take a label away beside a model folder; whether it was one of the model's own, which is hidden."""
-    there = kept_changes(model, kept) if not kept or "://" in str(kept) or Path(kept).is_file() else []
-    hidden, forgotten = taking(Live(Model.load(model), there), label)
+    hidden, forgotten = taking(Live(Model.load(model), kept_changes(model, kept, begun=False)), label)
     with closing(open_store(model, kept)) as store:
         store.apply(hidden, forgotten)
     return bool(hidden)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,11 +85,6 @@ def experiments(
         raise DataError(f"{folder}: is a file; --output names a folder")
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     with console.session(quiet=quiet):
-        python: Path | None = None
-        missing: dict[str, str] = {}
-        if peers:
-            console.say("looking for the peers; those that are not there are installed")
-            python, missing = install(environment or Path("experiments") / ".peers", list(PACKAGES))
         wanted = plan(chosen, dataset.labels.count, ["decaf", "match", *(PACKAGES if peers else ())])
         runner = Runner(
             dataset=str(Path(data).resolve()) if Path(data).exists() else data,
@@ -98,10 +94,12 @@ def experiments(
             threads=max(1, (os.cpu_count() or 1) // jobs),
             at_a_time=jobs,
             limit=60 * limit,
-            python=python,
-            missing=missing,
         )
         _check_device(runner, wanted)
+        if peers:
+            console.say("looking for the peers; those that are not there are installed")
+            python, missing = install(environment or Path("experiments") / ".peers", list(PACKAGES))
+            runner = replace(runner, python=python, missing=missing)
         console.say(f"{len(wanted)} runs on {dataset.name}, kept under {folder / 'runs'}")
         try:
             outcomes = runner.run(wanted)

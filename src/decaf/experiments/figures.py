@@ -162,9 +162,7 @@ def _recall(report: dict[str, Any]) -> Drawing | None:
         _plain(axes.xaxis)
         axes.set_xlabel(title, fontsize=9)
     panels[0].set_ylabel("true pairs shortlisted, percent", fontsize=9)
-    figure.legend(
-        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=8
-    )
+    _legend_below(figure, panels[0])
     caption = (
         "Share of the true pairs whose label is in the best B of K clusters, against B and against the labels in them: "
         f"at one B few clusters hold more labels. Of the test pairs: {'; '.join(said)}."

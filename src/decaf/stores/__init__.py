@@ -22,10 +22,10 @@ def open_store(model: str | Path, labels: str | Path = "") -> LabelStore:
     return SqliteStore(labels or store_path(model))
 
 
-def kept_changes(model: str | Path, labels: str | Path = "") -> list[Change]:
-    """The changes that are kept there; beside a model there may be none, but a file that is named must be there."""
+def kept_changes(model: str | Path, labels: str | Path = "", *, begun: bool = True) -> list[Change]:
+    """The changes that are kept there; beside a model there may be none, but a file that is named must be `begun`."""
     if not _is_address(labels) and not Path(labels or store_path(model)).is_file():
-        if labels:
+        if labels and begun:
             raise StoreError(f"{labels}: there is no such file; decaf labels add begins one, or leave --labels out")
         return []
     with closing(open_store(model, labels)) as store:
