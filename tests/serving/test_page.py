@@ -170,7 +170,7 @@ def test_a_server_that_ends_is_waited_for(model: Path, visit: Visit) -> None:
 
 def test_a_key_is_asked_for_and_kept_for_the_tab(model: Path, visit: Visit) -> None:
     with running(model, read_key="readers", write_key="writers") as server:
-        page = visit(server, f"#text={quote(TEXT)}", refusals=(401,))
+        page = visit(server, f"#text={quote(TEXT)}", refusals=(401, 0))
         asked = page.locator("#key-detail")
         expect(asked).to_have_text("The server answers only with a key.")
         expect(page.locator("#key-input")).to_be_focused()

@@ -306,7 +306,7 @@ def test_workers_see_each_others_labels_and_models_and_are_replaced(model: Path,
         for pid in workers_of(server)[:1]:
             os.kill(pid, signal.SIGKILL)
             until(lambda: b"starting another" in server.log.read_bytes(), "the notice")
-            assert len(workers_of(server)) == 2
+            until(lambda: len(workers_of(server)) == 2, "the other one")  # told of before it is there
         assert server.end() == 0
         assert workers_of(server) == []
 
