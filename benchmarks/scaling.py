@@ -83,17 +83,20 @@ def made(count: int, seed: int = 0) -> tuple[Model, sparse.csr_array]:
     floats = rng.standard_normal(count).astype(np.float32)
     cues = np.concatenate([tokens.of(part, WORDS, rng) for part in _parts(cluster)]).astype(np.int32)
     of_cues = _rows(count, WORDS, (rng.standard_normal((len(part), WORDS), np.float32) for part in _parts(cluster)))
+    of_text = _rows(count, WORDS, (_unit(rng.random((len(part), WORDS), np.float32)) for part in _parts(cluster)))
     bias, rarity = 0.1 * floats, np.abs(floats)
-    labels = Labels(
-        bounds, np.arange(count), *weights, bias, rarity, *texts, words, *likeness, *shares, cues, *of_cues, -rarity
-    )
+    about: tuple[Any, ...] = (words, *likeness, *shares, cues, *of_cues, -rarity, *of_text)
+    labels = Labels(bounds, np.arange(count), *weights, bias, rarity, *texts, *about)
     packed = Packed(
         near,
         far,
         _clusters(centres * np.float32(TEMPERATURE)),
         labels,
         Curve(
-            *(np.array(values, dtype=np.float32) for values in ([0.0], [[0.5, 0.4, 8.0, 0.5, 0.5, 0.5]], [[1, -1, 0]]))
+            *(
+                np.array(values, dtype=np.float32)
+                for values in ([0.0], [[0.5, 0.4, 8.0, 0.5, 0.5, 0.5, -2.0]], [[1, -1, 0]])
+            )
         ),
         beam=100,
     )

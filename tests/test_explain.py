@@ -111,8 +111,9 @@ def obvious_parts(model: Model, instance: Instance, row: NDArray[np.float32], la
         own = 0.0 if instance.ranker.texts is None else text_score(model, instance, row, of)
         if instance.blend is None:
             return [own, parts["classifier"] - own, parts["cluster"]]
-        text, cluster, likeness, share, linear, rarity = instance.blend.at(tail)[0]
+        text, cluster, likeness, share, linear, rarity, match = instance.blend.at(tail)[0]
         words = likeness * parts["likeness"] + share * parts["share"] + linear * parts["linear"]
+        words = words + match * parts["match"]
         return [
             own,
             parts["classifier"] - own,

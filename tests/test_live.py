@@ -18,7 +18,7 @@ from decaf import Model, ModelError, Predictions, Predictor
 from decaf.datasets import Items
 from decaf.live import Live
 from decaf.networks import Instance, LabelTexts, Parts, Rows, blended
-from decaf.packed import Encoder, Overlay, Packed, whole
+from decaf.packed import Encoder, Labels, Overlay, Packed, whole
 from decaf.scoring.exact import ExactScorer
 from decaf.scoring.fast import FastScorer
 from decaf.scoring.scorer import Changes
@@ -137,6 +137,7 @@ def score_by_hand(model: Model, packed: Packed, instance: Instance, text: str) -
         "share": float(np.log(share + 1e-3)),
         "linear": mean["linear"],
         "rarity": max(parts["rarity"] for parts in each),
+        "match": 1.0,
     }
 
 
@@ -152,7 +153,7 @@ def test_an_added_label_scores_for_its_own_text_what_rare_labels_score_for_their
     assert instance.blend is not None
     weights, (slope, company, constant) = instance.blend.at(tail)
     if kind == "no words":
-        weights[2] = weights[3] = weights[4] = 0.0
+        weights[2] = weights[3] = weights[4] = weights[6] = 0.0
     by_hand = score_by_hand(model, packed, instance, text)
     own = by_hand["classifier"] + sum(w * by_hand[name] for w, name in zip(weights, Parts._fields[2:], strict=True))
     listed = parts.labels[0] >= 0
@@ -258,6 +259,12 @@ def test_without_changes_nothing_changes_by_a_bit(kind: str, texts: list[str]) -
 # Changed texts.
 
 
+def by_token(labels: Labels, values: str, scales: str, at: int) -> dict[int, float]:
+    """What the cues of a label weigh, but for nothing."""
+    weights = whole(getattr(labels, values), getattr(labels, scales))[at]
+    return {int(token): float(weight) for token, weight in zip(labels.cues[at], weights, strict=True) if weight}
+
+
 @pytest.mark.parametrize("kind", ["contrastive", "two instances", "no words", "paper", "tree", "hnsw"])
 @PRECISIONS
 def test_a_changed_text_takes_the_place_of_the_old_one_and_what_was_learned_stays(kind: str, precision: str) -> None:
@@ -276,8 +283,18 @@ def test_a_changed_text_takes_the_place_of_the_old_one_and_what_was_learned_stay
         assert np.abs(whole(new.weights, new.weight_scales)[0] - expected).max() <= step + 1e-4
         assert np.abs(expected - whole(old.weights, old.weight_scales)[place]).max() > 0.1
         for name, array in old._asdict().items():
-            if name not in ("bounds", "numbers", "weights", "weight_scales", "texts", "text_scales"):
+            changed = ("bounds", "numbers", "weights", "weight_scales", "texts", "text_scales")
+            if name not in changed and not name.startswith(("cue", "match")):
                 assert np.array_equal(getattr(new, name), array[place : place + 1]), name
+        if len(old.cues):
+            assert new.cue_bias[0] == old.cue_bias[place]
+            was, learned = (by_token(of, "cue_weights", "cue_scales", at) for of, at in ((old, place), (new, 0)))
+            error = 0 if precision == "float32" else 2 * old.cue_scales[place]
+            assert all(abs(was[token] - weight) <= error for token, weight in learned.items())
+            text = {
+                token: float(weight) for token, weight in enumerate(row_of(model, "of the topic").ravel()) if weight
+            }
+            assert by_token(new, "matches", "match_scales", 0) == pytest.approx(text, abs=0.005)
         if len(old.texts):
             vector = vector_of(model, packed.near_texts, packed.near, "of the topic")
             step = new.text_scales[0] / 2 if precision == "int8" else 0

@@ -95,10 +95,11 @@ def rounded(made: Instance, packed: Packed) -> list[tuple[torch.Tensor, torch.Te
         [
             *(one.shortlister.encoder.table, one.ranker.encoder.table, one.shortlister.weights, one.ranker.weights),
             *(one.blend.texts, one.blend.words.weights, one.blend.words.shares, one.blend.words.cue_weights),
+            one.blend.words.matches,
         ]
         for one in (made, again)
     )
-    of_words = (labels.likeness_scales, labels.share_scales, labels.cue_scales)
+    of_words = (labels.likeness_scales, labels.share_scales, labels.cue_scales, labels.match_scales)
     of_labels = [each[order] for each in (labels.weight_scales, labels.text_scales, *of_words)]
     scales = [packed.near.scales, packed.far.scales, packed.clusters.scales, *of_labels]
     return list(zip(before, after, scales, strict=True))
@@ -116,12 +117,12 @@ def test_eight_bits_are_within_half_a_scale_and_the_rest_is_as_it_was() -> None:
     names = {name for name, array in packed.arrays().items() if array.dtype == np.int8}
     assert names == {
         *("near.table", "far.table", "clusters.first", "clusters.weights", "labels.weights", "labels.texts"),
-        *("labels.likeness", "labels.shares", "labels.cue_weights"),
+        *("labels.likeness", "labels.shares", "labels.cue_weights", "labels.matches"),
     }
     again = packed.instance().tensors()
     tables = {
         *("shortlister.encoder.table", "ranker.encoder.table", "shortlister.weights", "ranker.weights"),
-        *("blend.texts", "blend.words.weights", "blend.words.shares", "blend.words.cue_weights"),
+        *("blend.texts", "blend.words.weights", "blend.words.shares", "blend.words.cue_weights", "blend.words.matches"),
     }
     assert all(torch.equal(tensor, again[name]) == (name not in tables) for name, tensor in made.tensors().items())
 
@@ -172,6 +173,7 @@ def test_labels_are_in_the_order_of_their_clusters_with_all_that_is_theirs() -> 
                 assert labels.cues[at].tolist() == made.blend.words.cues[label].tolist()
                 assert np.array_equal(labels.cue_weights[at], made.blend.words.cue_weights[label])
                 assert labels.cue_bias[at] == made.blend.words.cue_bias[label]
+                assert np.array_equal(labels.matches[at], made.blend.words.matches[label])
                 assert (labels.bias[at], labels.rarity[at]) == (made.ranker.bias[label], made.blend.rarity[label])
                 at += 1
     assert labels.bounds[-1] == at == SMALL.labels
@@ -316,11 +318,12 @@ FLOATS = [
     *(f"clusters.{name}" for name in ("rotation", "first_scales", "scales", "bias")),
     *(f"labels.{name}" for name in ("weight_scales", "bias", "rarity")),
     *(f"labels.{name}" for name in ("text_scales", "likeness_scales", "share_scales", "cue_scales", "cue_bias")),
+    "labels.match_scales",
     *(f"curve.{name}" for name in Curve._fields),
     *(f"texts.{name}" for name in ("scale", "weight", "bias", "factor")),
 ]
 ROWS = ["near.table", "far.table", "clusters.weights"]
-ROWS += [f"labels.{name}" for name in ("weights", "texts", "likeness", "shares", "cue_weights")]
+ROWS += [f"labels.{name}" for name in ("weights", "texts", "likeness", "shares", "cue_weights", "matches")]
 TOKENS = ["labels.words", "labels.cues"]
 
 
@@ -404,6 +407,21 @@ def test_a_missing_array_makes_no_instance(name: str) -> None:
     del arrays[name]
     with pytest.raises(KeyError, match=name):
         Packed.from_arrays(arrays)
+
+
+@PRECISIONS
+def test_what_an_older_version_stored_scores_as_it_did(precision: str) -> None:
+    """Format 5 knew nothing of how a text matches that of a label."""
+    made = instance(mixed=mixed())
+    arrays = Packed.of(made, precision).arrays()
+    weights = arrays["curve.weights"]
+    old = {name: array for name, array in arrays.items() if name not in ("labels.matches", "labels.match_scales")}
+    read = Packed.from_arrays(old | {"curve.weights": weights[:, :-1]})
+    read.check()
+    again = Packed.from_arrays(arrays | {"curve.weights": weights * ([1] * 6 + [0])})
+    assert np.array_equal(read.curve.weights, again.curve.weights)
+    assert not read.labels.matches.any()
+    assert read.labels.matches.dtype == again.labels.matches.dtype
 
 
 @PRECISIONS

@@ -10,7 +10,8 @@ from decaf.errors import ModelError
 
 __all__ = ["ADVICE", "FORMAT", "read_header"]
 
-FORMAT = 5
+FORMAT = 6
+_OLDEST = 5  # that is read
 ADVICE = "remove the folder and train again, or restore it"
 
 
@@ -28,7 +29,7 @@ def read_header(folder: Path) -> dict[str, Any]:
         raise ModelError(f"{path}: is damaged ({error}); {ADVICE}") from error
     if not isinstance(version, int) or version > FORMAT:
         raise ModelError(f"{path}: has format {version!r} and this decaf reads up to {FORMAT}; install a newer decaf")
-    if version < FORMAT:
+    if version < _OLDEST:
         raise ModelError(f"{path}: has format {version} from before the first release; train the model again")
     if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
         raise ModelError(f"{path}: is damaged (files); {ADVICE}")

@@ -19,7 +19,7 @@ from torch.nn.functional import embedding_bag
 from decaf.errors import ModelError
 from decaf.model import Column, Model
 from decaf.networks import LabelTexts, Parts, Rows
-from decaf.networks.words import LEAST_SHARE
+from decaf.networks.words import LEAST_SHARE, with_texts
 from decaf.packed import Encoder, Floats, Ints, Labels, Overlay, Packed, by_place, quantised, whole
 from decaf.scoring.fast import FastScorer
 from decaf.scoring.scorer import Changes
@@ -327,10 +327,13 @@ class _Maker:
         ]
         for row, number in enumerate(numbers):
             if number is not None:
-                made[row], clusters[row] = self._changed(packed, number, vectors[row], made[row])
+                text = sparse.csr_array(features[[row]])
+                made[row], clusters[row] = self._changed(packed, number, text, vectors[row], made[row])
         return made, clusters
 
-    def _changed(self, packed: Packed, number: int, text_part: Floats, made: Labels) -> tuple[Labels, int]:
+    def _changed(
+        self, packed: Packed, number: int, new: sparse.csr_array, text_part: Floats, made: Labels
+    ) -> tuple[Labels, int]:
         """A label that was trained, with another text: what it learned from documents stays."""
         place, cluster = packed.place(Overlay.nothing(packed.labels), number)
         none = np.zeros(0, dtype=np.int64)
@@ -340,7 +343,15 @@ class _Maker:
             text = self._model.labels.text(int(self._model.kept[number]))
             weights = weights + text_part - _text_part(packed, self._model.features.transform([text]))
         rows, scales = quantised(weights, _precision(packed))
-        return old._replace(weights=rows, weight_scales=scales, texts=made.texts, text_scales=made.text_scales), cluster
+        old = old._replace(weights=rows, weight_scales=scales, texts=made.texts, text_scales=made.text_scales)
+        if len(old.cues):
+            learned = whole(old.cue_weights, old.cue_scales)
+            cues, in_classifier, in_text = with_texts(old.cues, learned, new, old.cues.shape[1])
+            cue_weights, cue_scales = quantised(in_classifier, _precision(packed))
+            matches, match_scales = quantised(in_text, _precision(packed))
+            old = old._replace(cues=cues, cue_weights=cue_weights, cue_scales=cue_scales)
+            old = old._replace(matches=matches, match_scales=match_scales)
+        return old, cluster
 
     @cached_property
     def _scorer(self) -> FastScorer:
@@ -422,6 +433,7 @@ def _label(
         cues,
         *rows(None if own_cues is None else reach * own_cues),
         np.array([typical.linear_bias] if len(labels.cues) else [], np.float32),
+        *rows(own_cues),
     )
 
 

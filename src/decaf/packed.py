@@ -83,10 +83,12 @@ class Labels(NamedTuple):
     likeness_scales: Floats
     shares: NDArray[Any]  # [labels, width]
     share_scales: Floats
-    cues: NDArray[np.int32]  # tokens of the linear classifiers, [labels, cues]
+    cues: NDArray[np.int32]  # tokens of the linear classifiers and of the labels' texts, [labels, cues]
     cue_weights: NDArray[Any]  # [labels, cues]
     cue_scales: Floats
     cue_bias: Floats
+    matches: NDArray[Any]  # [labels, cues]
+    match_scales: Floats
 
     def take(self, places: Ints, bounds: Ints, numbers: Ints) -> Labels:
         """The labels at these places, in clusters with these bounds, under other numbers."""
@@ -176,6 +178,7 @@ class Packed:
             tokens(None if words is None else words.cues),
             *rows(None if words is None else words.cue_weights),
             np.zeros(0, dtype=np.float32) if words is None else _array(words.cue_bias)[numbers],
+            *rows(None if words is None else words.matches),
         )
         return cls(
             Encoder.of(shortlister.encoder, precision),
@@ -215,7 +218,8 @@ class Packed:
             if len(labels.words):
                 of_words = (rows(labels.likeness, labels.likeness_scales), rows(labels.shares, labels.share_scales))
                 of_cues = (rows(labels.cue_weights, labels.cue_scales), _tensor(labels.cue_bias[order]))
-                words = Words(_tensor(labels.words[order]), *of_words, _tensor(labels.cues[order]), *of_cues)
+                of_text = rows(labels.matches, labels.match_scales)
+                words = Words(_tensor(labels.words[order]), *of_words, _tensor(labels.cues[order]), *of_cues, of_text)
             texts = rows(labels.texts, labels.text_scales) if len(labels.texts) else None
             tails, of_parts, chances = (_tensor(array) for array in self.curve)
             blend = Blend(tails, of_parts, chances, _tensor(labels.rarity[order]), texts, words)
@@ -281,6 +285,7 @@ class Packed:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The instance made of these arrays."""
+        arrays = _as_of_now(arrays)
 
         def part(kind: type[Any], prefix: str) -> Any:  # noqa: ANN401 - one of the tuples above
             return kind(*(arrays[f"{prefix}.{name}"] for name in kind._fields))
@@ -357,6 +362,7 @@ class Packed:
         many = count if len(labels.words) else 0
         expected |= {"labels.words": ((many, wide), (np.int32,)), "labels.cues": ((many, cues), (np.int32,))}
         expected |= {"labels.cue_weights": ((many, cues), rows), "labels.cue_scales": ((many,), floats)}
+        expected |= {"labels.matches": ((many, cues), rows), "labels.match_scales": ((many,), floats)}
         expected["labels.cue_bias"] = ((many,), floats)
         for name, scales in (("likeness", "likeness_scales"), ("shares", "share_scales")):
             expected |= {f"labels.{name}": ((many, wide), rows), f"labels.{scales}": ((many,), floats)}
@@ -373,6 +379,17 @@ class Packed:
             expected[f"above.{number}.weights"] = ((nodes, dim), floats)
             expected[f"above.{number}.bias"] = ((nodes,), floats)
         return expected
+
+
+def _as_of_now(arrays: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+    """Arrays of format 5, which knew nothing of how a text matches that of a label, as those of today."""
+    if "labels.matches" in arrays or "labels.cue_weights" not in arrays:
+        return arrays
+    added = {"labels.matches": np.zeros_like(arrays["labels.cue_weights"])}
+    added["labels.match_scales"] = np.ones_like(arrays["labels.cue_scales"])
+    if "curve.weights" in arrays and arrays["curve.weights"].ndim == 2:
+        added["curve.weights"] = np.pad(arrays["curve.weights"], ((0, 0), (0, 1)))
+    return {**arrays, **added}
 
 
 def _within(bounds: Ints, clusters: Ints) -> tuple[Ints, Ints]:

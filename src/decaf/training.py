@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 
 from decaf.config import Config, recipe
@@ -29,7 +30,7 @@ from decaf.modules.blend import learn_blend
 from decaf.modules.checkpoints import Checkpoint, Forgetful
 from decaf.modules.problem import ENOUGH_TO_HOLD, Problem
 from decaf.modules.ranker import learn_ranker
-from decaf.modules.shortlister import Shortlist, learn_shortlister
+from decaf.modules.shortlister import Shortlist, learn_shortlister, retrieve
 from decaf.modules.tokens import Tokens, learn_tokens
 from decaf.modules.words import WIDTH, label_words
 from decaf.networks import Instance, Words, first_blend
@@ -139,7 +140,7 @@ def memory_needed(problem: Problem, config: Config) -> int:
     network = 4 * dim * (4 * tokens + 8 * max(labels, clusters) + 16 * max(compared, clusters))
     scores = 4 * batch * 4 * max(compared, clusters)
     data = 40 * (problem.documents.nnz + problem.truth.nnz) + 4 * documents * max(config.shortlister.beam, 200)
-    words = 20 * WIDTH * labels if config.model.loss == "softmax" else 0
+    words = 24 * WIDTH * labels if config.model.loss == "softmax" else 0
     return network + scores + data + words + 500_000_000
 
 
@@ -175,18 +176,24 @@ def _learn_instance(
         instance = Instance(found.shortlister, ranker, found.clusters.shape[1], blend)
         if blend is not None and problem.held is not None:
             blend = learn_blend(f"blend{part}", problem.held, instance, keeper, tail=config.blend.tail)
+            if blend.words is not None:  # chosen with words that knew nothing of those held out; now they may
+                blend = dataclasses.replace(blend, words=_words(problem.whole(), found, config))
         return dataclasses.replace(instance, blend=blend).tensors()
 
     return Instance.of(keeper.result(f"module IV{part}", rank))
 
 
 def _words(problem: Problem, shortlist: Shortlist, config: Config) -> Words:
-    """What is known of the labels by tokens."""
+    """What is known of the labels by tokens. Documents may stand behind those that the shortlist is of."""
     linear = None
     if config.blend.linear:
         from decaf.modules.linear import learn_linear  # compiled when first used
 
-        linear = learn_linear(problem, shortlist.cluster.cpu().numpy(), shortlist.clusters.cpu().numpy())
+        clusters, beam = shortlist.clusters, shortlist.clusters.shape[1]
+        if more := problem.documents[len(clusters) :].shape[0]:
+            of_more = retrieve(shortlist.shortlister, sparse.csr_array(problem.documents[-more:]), beam)
+            clusters = torch.cat([clusters, of_more])
+        linear = learn_linear(problem, shortlist.cluster.cpu().numpy(), clusters.cpu().numpy())
     return label_words(problem, linear, shortlist.table.device)
 
 

@@ -168,7 +168,7 @@ def test_a_document_scores_highest_for_its_own_label() -> None:
     problem, cluster, shortlists = apart()
     words = label_words(problem, learn_linear(problem, cluster, shortlists), torch.device("cpu"))
     rows = Rows.of(problem.documents, torch.device("cpu"))
-    *_, scores = words.compare(rows.columns, rows.starts, rows.values, torch.arange(6).repeat(30, 1), 24)
+    *_, scores, _ = words.compare(rows.columns, rows.starts, rows.values, torch.arange(6).repeat(30, 1), 24)
     assert scores.argmax(dim=1).tolist() == [row // 5 for row in range(30)]
     assert torch.equal(scores > 0, torch.as_tensor(problem.truth.toarray() > 0))
     unit = problem.documents.toarray() / np.linalg.norm(problem.documents.toarray(), axis=1, keepdims=True)

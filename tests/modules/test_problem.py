@@ -260,3 +260,26 @@ def test_rarity_is_the_logarithm_of_the_inverse_propensity_of_each_kept_label() 
     assert torch.allclose(found.rarity(torch.device("cpu")), torch.log(torch.as_tensor(found.kept + 2.0)).float())
     plain = Problem.of(tokens([1], [1]), tokens([1], [1]), truth_of([[0], [1]], 2))
     assert plain.rarity(torch.device("cpu")).tolist() == [0, 0]
+
+
+def test_the_whole_has_the_documents_that_were_held_out_behind_the_others() -> None:
+    rng = np.random.default_rng(1)
+    truth = truth_of([rng.choice(9, 3, replace=False).tolist() for _ in range(300)], 9)
+    filters = np.array([[row, row % 9] for row in range(300)])
+    given = (random_rows(300, 12, seed=1), random_rows(9, 12, seed=2), truth, filters)
+    problem = Problem.of(*given, hold=0.3)
+    assert problem.held is not None
+    whole, count = problem.whole(), problem.documents.shape[0]
+    assert whole.held is None
+    assert whole.whole() is whole
+    for both, own, held in (
+        (whole.documents, problem.documents, problem.held.documents),
+        (whole.truth, problem.truth, problem.held.truth),
+    ):
+        assert np.array_equal(both.toarray(), np.concatenate([own.toarray(), held.toarray()]))
+    # A pair is trained on, or was held out; each document is there with every one of its pairs, once.
+    assert whole.truth.sum() == truth.sum()
+    known = whole.known().toarray()
+    assert np.array_equal(known[:count], problem.known().toarray())
+    for row, label in problem.held.filters.tolist():
+        assert known[count + row, label] == (1 if problem.held.truth[row, label] else -1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -110,20 +111,21 @@ def test_shares_by_hand() -> None:
 def test_labels_without_any_token_make_one_empty_column() -> None:
     problem = problem_of(sparse.csr_array((2, 5), dtype=np.float32), truth_of([[0], [2]], 3))
     words = label_words(problem, None, CPU)
-    assert [array.tolist() for array in words] == [*[[[0]] * 3] * 5, [0] * 3]
+    assert [array.tolist() for array in words] == [*[[[0]] * 3] * 5, [0] * 3, [[0]] * 3]
 
 
 def classifiers(labels: int, cues: int = 4) -> Linear:
     """Of random tokens and weights."""
     rng = np.random.default_rng(3)
-    tokens, weights = rng.integers(0, 25, (labels, cues)), rng.standard_normal((labels, cues))
+    tokens = np.stack([rng.choice(25, cues, replace=False) for _ in range(labels)])
+    weights = -np.sort(-np.abs(rng.standard_normal((labels, cues)))) * rng.choice([-1, 1], (labels, cues))
     return Linear(tokens.astype(np.int32), weights.astype(np.float32), rng.random(labels).astype(np.float32))
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_its_arrays_are_small_and_can_be_stored(known: bool) -> None:
     words = label_words(drawn(), classifiers(17) if known else None, CPU)
-    assert [array.dtype for array in words] == [torch.int32, *[torch.float32] * 2] * 2
+    assert [array.dtype for array in words] == [*[torch.int32, *[torch.float32] * 2] * 2, torch.float32]
     assert all(array.is_contiguous() for array in words)
 
 
@@ -131,18 +133,45 @@ def test_linear_classifiers_go_with_the_words_as_they_are() -> None:
     problem, linear = drawn(), classifiers(17)
     words = label_words(problem, linear, CPU)
     check(words, problem)
-    for found, expected in zip(words[3:], linear, strict=True):
+    for found, expected in zip(words[3:6], linear, strict=True):
         assert np.array_equal(found.numpy(), expected)
+    assert not words.matches.any()  # the labels have no text
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("size", [5, 100])
+def test_the_match_is_the_cosine_of_a_document_and_a_labels_text(
+    monkeypatch: pytest.MonkeyPatch, known: bool, size: int
+) -> None:
+    monkeypatch.setattr(words_module, "_LABELS", size)
+    problem, linear = drawn(), classifiers(17)
+    texts = random_rows(17, 25, seed=5, most=9)
+    texts.data *= 3  # of any length
+    words = label_words(replace(problem, labels=texts), linear if known else None, CPU)
+    documents = problem.documents
+    given = (torch.as_tensor(documents.indices).long(), torch.as_tensor(documents.indptr[:-1]).long())
+    *_, said, match = words.compare(*given, torch.as_tensor(documents.data), torch.arange(17).repeat(60, 1), 25)
+
+    def unit(rows: sparse.csr_array) -> np.ndarray:
+        return rows.toarray() / np.maximum(np.linalg.norm(rows.toarray(), axis=1, keepdims=True), 1e-12)
+
+    assert match.numpy() == pytest.approx(unit(documents) @ unit(texts).T, abs=1e-5)
+    dense = np.zeros((17, 25))
+    for label, (tokens, weights) in enumerate(zip(linear.tokens, linear.weights, strict=True)):
+        dense[label, tokens] = weights
+    expected = unit(documents) @ dense.T + linear.bias if known else np.zeros((60, 17))
+    assert said.numpy() == pytest.approx(expected, abs=1e-5)  # the classifiers say what they said
 
 
 def test_where_there_are_none_they_say_nothing_of_any_document() -> None:
     problem = drawn()
     words, documents = label_words(problem, None, CPU), problem.documents
-    assert [array.shape for array in words[3:]] == [(17, 1), (17, 1), (17,)]
+    assert [array.shape for array in words[3:]] == [(17, 1), (17, 1), (17,), (17, 1)]
     given = (torch.as_tensor(documents.indices).long(), torch.as_tensor(documents.indptr[:-1]).long())
-    *others, linear = words.compare(*given, torch.as_tensor(documents.data), torch.arange(17).repeat(60, 1), 25)
+    *others, linear, match = words.compare(*given, torch.as_tensor(documents.data), torch.arange(17).repeat(60, 1), 25)
     assert all(bool(part.any()) for part in others)
     assert not linear.any()
+    assert not match.any()
 
 
 def test_a_document_of_a_label_is_like_it() -> None:
@@ -153,7 +182,7 @@ def test_a_document_of_a_label_is_like_it() -> None:
     words = label_words(problem_of(documents, truth_of([[row // 5] for row in range(30)], 6)), None, CPU)
     tokens, starts = torch.as_tensor(documents.indices).long(), torch.as_tensor(documents.indptr[:-1]).long()
     labels = torch.arange(6).repeat(30, 1)
-    likeness, share, _ = words.compare(tokens, starts, torch.as_tensor(documents.data), labels, 24)
+    likeness, share, *_ = words.compare(tokens, starts, torch.as_tensor(documents.data), labels, 24)
     own = [row // 5 for row in range(30)]
     assert likeness.argmax(dim=1).tolist() == share.argmax(dim=1).tolist() == own
     sums = np.stack([documents.toarray()[5 * label : 5 * label + 5].sum(axis=0) for label in range(6)])

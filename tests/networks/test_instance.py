@@ -197,17 +197,21 @@ def test_a_tree_survives_as_arrays() -> None:
     assert torch.equal(again.shortlister.above[1].weights, level.weights)
 
 
-WEIGHTS = [[0.5, 0.25, 4.0, 0.5, 1.5, 0.0], [1.0, 0.5, 2.0, 0.0, 0.5, 0.25], [3.0, 0.0, 10.0, 1.0, 1.0, 1.0]]
+WEIGHTS = [
+    [0.5, 0.25, 4.0, 0.5, 1.5, 0.0, -2.0],
+    [1.0, 0.5, 2.0, 0.0, 0.5, 0.25, 0.0],
+    [3.0, 0.0, 10.0, 1.0, 1.0, 1.0, 3.0],
+]
 
 
 def words_of(labels: int) -> Words:
-    """Three tokens of every label, and two that its linear classifier weighs."""
+    """Three tokens of every label, and two cues."""
     generator = torch.Generator().manual_seed(7)
     tokens = torch.stack([torch.randperm(TOKENS, generator=generator)[:3] for _ in range(labels)])
     weights, shares = (torch.rand(labels, 3, generator=generator) for _ in range(2))
     cues = torch.stack([torch.randperm(TOKENS, generator=generator)[:2] for _ in range(labels)])
     of_cues = torch.randn(labels, 2, generator=generator), torch.randn(labels, generator=generator)
-    return Words(tokens.int(), weights, shares, cues.int(), *of_cues)
+    return Words(tokens.int(), weights, shares, cues.int(), *of_cues, torch.rand(labels, 2, generator=generator))
 
 
 def blend(*, labels: int = 22, texts: bool = True, words: bool = True) -> Blend:
@@ -226,9 +230,9 @@ def blend(*, labels: int = 22, texts: bool = True, words: bool = True) -> Blend:
     ("tail", "weights", "chances"),
     [
         (0.0, WEIGHTS[0], [1.0, -1.0, 0.0]),
-        (0.25, [0.75, 0.375, 3.0, 0.25, 1.0, 0.125], [0.75, -0.625, 0.25]),
+        (0.25, [0.75, 0.375, 3.0, 0.25, 1.0, 0.125, -1.0], [0.75, -0.625, 0.25]),
         (0.5, WEIGHTS[1], [0.5, -0.25, 0.5]),
-        (0.6, [1.4, 0.4, 3.6, 0.2, 0.6, 0.4], [0.8, -0.5, 0.2]),
+        (0.6, [1.4, 0.4, 3.6, 0.2, 0.6, 0.4, 0.6], [0.8, -0.5, 0.2]),
         (1.0, WEIGHTS[2], [2.0, -1.5, -1.0]),
         (-1.0, WEIGHTS[0], [1.0, -1.0, 0.0]),
         (2.0, WEIGHTS[2], [2.0, -1.5, -1.0]),
@@ -246,23 +250,25 @@ def test_a_blend_of_one_point_is_the_same_everywhere(tail: float) -> None:
     assert Blend(*values, torch.zeros(2), None).at(tail) == (WEIGHTS[0], [1.0, -1.0, 0.0])
 
 
-def obvious_words(words: Words | None, document: np.ndarray, label: int) -> tuple[float, float, float]:
-    """How like the document is to the label's, the logarithm of the label's share in it, and what its cues say."""
+def obvious_words(words: Words | None, document: np.ndarray, label: int) -> tuple[float, float, float, float]:
+    """Likeness to the label's documents, the logarithm of its share, what its classifier says, match with its text."""
     if words is None:
-        return 0.0, 0.0, 0.0
-    tokens, weights, shares, cues, cue_weights, bias = (array[label].tolist() for array in words)
+        return 0.0, 0.0, 0.0, 0.0
+    tokens, weights, shares, cues, cue_weights, bias, matches = (array[label].tolist() for array in words)
     document = document / (float((document.astype(np.float64) ** 2).sum()) ** 0.5 or 1.0)
     likeness = sum(float(document[token]) * weight for token, weight in zip(tokens, weights, strict=True))
     share = sum(float(document[token]) * part for token, part in zip(tokens, shares, strict=True))
     linear = bias + sum(float(document[token]) * weight for token, weight in zip(cues, cue_weights, strict=True))
-    return likeness, math.log(share + 0.001), linear
+    match = sum(float(document[token]) * weight for token, weight in zip(cues, matches, strict=True))
+    return likeness, math.log(share + 0.001), linear, match
 
 
 def obvious_blend(instance: Instance, matrix: sparse.csr_array, top: int, tail: float) -> list[list[tuple[int, float]]]:
     """One label after another: weighted parts, their company in the document, and the logistic of both."""
     shortlister, ranker, mixed = instance.shortlister, instance.ranker, instance.blend
     assert mixed is not None
-    (of_text, of_cluster, *of_words, of_rarity), (slope, company, constant) = mixed.at(tail)
+    (of_text, of_cluster, *others, of_rarity, of_match), (slope, company, constant) = mixed.at(tail)
+    of_words = [*others, of_match]
     vectors = obvious_vectors(shortlister.encoder, matrix)
     clusters = vectors @ shortlister.weights.double().numpy().T + shortlister.bias.double().numpy()
     by_label = (
@@ -319,16 +325,16 @@ def test_places_without_a_label_are_never_chosen_and_count_for_nothing() -> None
     short = Parts(*(part[:, :2] for part in parts))
     long_chances, short_chances = instance.chances(parts, 0.5), instance.chances(short, 0.5)
     assert torch.allclose(long_chances[:, :2], short_chances, atol=1e-6)
-    assert float(blended(parts, [1.0] * 6)[0, 2]) == -1e4
+    assert float(blended(parts, [1.0] * 7)[0, 2]) == -1e4
 
 
 def test_each_part_has_its_own_weight_beside_the_classifier() -> None:
-    rows = {name: torch.full((1, 2), 10.0**at) for at, name in enumerate(Parts._fields[1:])}
+    rows = {name: torch.full((1, 2), 10.0**at, dtype=torch.float64) for at, name in enumerate(Parts._fields[1:])}
     parts = Parts(labels=torch.tensor([[3, -1]]), **rows)
-    # Classifier 1, then text, cluster, likeness, share, linear, rarity in the weights' order: digits tell them apart.
-    assert blended(parts, [2, 3, 4, 5, 6, 7]).tolist() == [[7654321, -1e4]]
-    assert Parts._fields[1:] == ("classifier", "text", "cluster", "likeness", "share", "linear", "rarity")
-    for wrong in ([1.0] * 5, [1.0] * 7):
+    # Classifier 1, then text, cluster, likeness, ... in the weights' order: digits tell them apart.
+    assert blended(parts, [2, 3, 4, 5, 6, 7, 8]).tolist() == [[87654321, -1e4]]
+    assert Parts._fields[1:] == ("classifier", "text", "cluster", "likeness", "share", "linear", "rarity", "match")
+    for wrong in ([1.0] * 6, [1.0] * 8):
         with pytest.raises(ValueError, match="zip"):
             blended(parts, wrong)
 
@@ -338,9 +344,9 @@ def test_parts_that_a_blend_does_not_have_are_nothing() -> None:
     with_all = replace(make(), blend=blend()).parts(*arguments)
     with_none = replace(make(), blend=blend(texts=False, words=False)).parts(*arguments)
     assert all(bool((getattr(with_all, name) != 0).any()) for name in Parts._fields)
-    for name in ("text", "likeness", "share", "linear"):
+    for name in ("text", "likeness", "share", "linear", "match"):
         assert not getattr(with_none, name).any()
-    assert not any(getattr(make().parts(*arguments), name).any() for name in Parts._fields[-4:])
+    assert not any(getattr(make().parts(*arguments), name).any() for name in Parts._fields[-5:])
 
 
 @pytest.mark.parametrize("words", [True, False])
@@ -350,7 +356,7 @@ def test_before_any_was_chosen_a_chance_follows_the_share_among_all(words: bool)
     blend = first_blend(torch.zeros(labels), texts, words_of(labels) if words else None)
     instance = replace(make(beam=8), blend=blend)
     _, arguments = documents()
-    assert (blend.at(0.0)[0], blend.at(1.0)[0]) == ([0.5, 0, 10, 0, 5, 0], [0.5, 0, 10, 0, 5, 1])
+    assert (blend.at(0.0)[0], blend.at(1.0)[0]) == ([0.5, 0, 10, 0, 5, 0, 0], [0.5, 0, 10, 0, 5, 1, 0])
     parts = instance.parts(*arguments)
     expected = torch.zeros_like(parts.classifier)
     for row in range(len(parts.labels)):

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 from torch import Tensor
 
-from decaf.networks import Words
+from decaf.networks import Words, with_texts
 
 TOKENS, LABELS = 40, 30
 Document = dict[int, float]  # what its tokens weigh
@@ -29,7 +30,8 @@ def words_of(width: int) -> Words:
         cues[label, :count] = rng.choice(TOKENS, size=count, replace=False)
         cue_weights[label, :count] = rng.standard_normal(count)
     bias = rng.standard_normal(LABELS).astype(np.float32)
-    return Words(*(torch.as_tensor(array) for array in (tokens, weights, shares, cues, cue_weights, bias)))
+    matches = np.where(cue_weights != 0, rng.random(cues.shape), 0).astype(np.float32)
+    return Words(*(torch.as_tensor(array) for array in (tokens, weights, shares, cues, cue_weights, bias, matches)))
 
 
 def documents_of(count: int, *, seed: int = 0) -> list[Document]:
@@ -43,7 +45,7 @@ def documents_of(count: int, *, seed: int = 0) -> list[Document]:
     return found
 
 
-def compared(words: Words, documents: Sequence[Document], labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def compared(words: Words, documents: Sequence[Document], labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     lengths = [len(document) for document in documents]
     starts = torch.tensor([0, *lengths]).cumsum(0)[:-1]
     entries = [entry for document in documents for entry in document.items()]
@@ -56,17 +58,19 @@ def listed(documents: int, width: int, *, seed: int = 1) -> Tensor:
     return torch.randint(-1, LABELS, (documents, width), generator=torch.Generator().manual_seed(seed))
 
 
-def obvious(words: Words, document: Document, label: int) -> tuple[float, float, float]:
+def obvious(words: Words, document: Document, label: int) -> tuple[float, float, float, float]:
     """Token by token."""
-    likeness, share, linear = 0.0, 0.0, float(words.cue_bias[label])
+    likeness, share, linear, match = 0.0, 0.0, float(words.cue_bias[label]), 0.0
     length = math.sqrt(sum(weight**2 for weight in document.values())) or 1.0
     document = {token: weight / length for token, weight in document.items()}
     for token, weight, part in zip(*(array[label].tolist() for array in words[:3]), strict=True):
         likeness += document.get(token, 0.0) * weight
         share += document.get(token, 0.0) * part
-    for token, weight in zip(words.cues[label].tolist(), words.cue_weights[label].tolist(), strict=True):
+    of_cues = (words.cues, words.cue_weights, words.matches)
+    for token, weight, own in zip(*(array[label].tolist() for array in of_cues), strict=True):
         linear += document.get(token, 0.0) * weight
-    return likeness, math.log(share + 0.001), linear
+        match += document.get(token, 0.0) * own
+    return likeness, math.log(share + 0.001), linear, match
 
 
 def check(words: Words, documents: Sequence[Document], labels: Tensor) -> None:
@@ -99,15 +103,16 @@ def test_documents_without_a_token_have_nothing_in_common_with_any_label() -> No
         documents[row] = {}
     check(words, documents, labels)
     for few in (documents[256:259], documents[:1]):
-        likeness, share, linear = compared(words, few, labels[: len(few)])
+        likeness, share, linear, match = compared(words, few, labels[: len(few)])
         assert not likeness.any()
+        assert not match.any()
         assert torch.allclose(share, torch.tensor(0.001).log())
         there = labels[: len(few)] >= 0
         assert torch.equal(linear[there], words.cue_bias[labels[: len(few)][there]])
 
 
 def test_no_documents_compare_with_no_labels() -> None:
-    assert [part.shape for part in compared(words_of(5), [], listed(0, 4))] == [(0, 4)] * 3
+    assert [part.shape for part in compared(words_of(5), [], listed(0, 4))] == [(0, 4)] * 4
 
 
 def test_a_place_without_a_label_changes_nothing_for_the_others() -> None:
@@ -121,11 +126,13 @@ def test_a_place_without_a_label_changes_nothing_for_the_others() -> None:
 
 def test_the_zeros_behind_a_labels_tokens_are_not_token_zero() -> None:
     about = torch.tensor([[3, 0, 0]]), torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([[0.5, 0.0, 0.0]])
-    words = Words(*about, torch.tensor([[3, 0]]), torch.tensor([[-2.0, 0.0]]), torch.tensor([0.5]))
-    likeness, share, linear = compared(words, [{0: 0.8, 3: 0.6}, {0: 1.0}], torch.zeros(2, 1, dtype=torch.int64))
+    of_cues = torch.tensor([[3, 0]]), torch.tensor([[-2.0, 0.0]]), torch.tensor([0.5]), torch.tensor([[0.25, 0.0]])
+    words = Words(*about, *of_cues)
+    likeness, share, linear, match = compared(words, [{0: 0.8, 3: 0.6}, {0: 1.0}], torch.zeros(2, 1, dtype=torch.int64))
     assert likeness[:, 0].tolist() == pytest.approx([0.6, 0])
     assert share[:, 0].tolist() == pytest.approx([math.log(0.301), math.log(0.001)])
     assert linear[:, 0].tolist() == pytest.approx([-0.7, 0.5])
+    assert match[:, 0].tolist() == pytest.approx([0.15, 0])
 
 
 @pytest.mark.parametrize("width", [1, 3, 8, 31, 32])
@@ -136,3 +143,44 @@ def test_a_document_alone_is_the_document_among_others_bit_for_bit(width: int, p
     for row in (0, 1, 2, 100, 254, 255, 256, 257, 298, 299):
         alone = compared(words, documents[row : row + 1], labels[row : row + 1])
         assert all(torch.equal(one[0], all_of[row]) for one, all_of in zip(alone, together, strict=True))
+
+
+def obvious_cues(
+    cues: dict[int, float], text: dict[int, float], width: int
+) -> tuple[dict[int, float], dict[int, float]]:
+    """The 16 heaviest tokens of the text, then the heaviest of the classifier, as long as there is room."""
+    own = sorted(text, key=lambda token: (-text[token], token))[: min(16, width)]
+    others = sorted(set(cues) - set(own), key=lambda token: -abs(cues[token]))[: width - len(own)]
+    weighed = {token: cues[token] for token in [*own, *others] if token in cues}
+    return weighed, {token: text[token] for token in own}
+
+
+@pytest.mark.parametrize("width", [1, 5, 16, 32])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_tokens_of_texts_come_before_those_of_classifiers(width: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    cues, weights, texts, known = [], [], [], []
+    for label in range(50):
+        of_cues = rng.choice(TOKENS, 12, replace=False)
+        of_text = rng.choice(TOKENS, 0 if label == 3 else rng.integers(0, 25), replace=False)
+        drawn, row = rng.standard_normal(12).astype(np.float32), np.zeros(TOKENS, dtype=np.float32)
+        drawn[10:] = 0  # a classifier of fewer tokens
+        row[of_text] = rng.random(len(of_text)) + 0.1
+        cues.append(of_cues)
+        weights.append(drawn)
+        texts.append(row)
+        named = {int(token): float(weight) for token, weight in zip(of_cues[:10], drawn, strict=False)}
+        known.append((named, {int(token): float(row[token]) for token in of_text}))
+    given = (np.array(cues, dtype=np.int32), np.array(weights), sparse.csr_array(np.array(texts)), width)
+    tokens, in_classifier, in_text = with_texts(*given)
+    assert tokens.shape == in_classifier.shape == in_text.shape == (50, width)
+    assert (tokens.dtype, in_classifier.dtype, in_text.dtype) == (np.int32, np.float32, np.float32)
+    for label, (named, text) in enumerate(known):
+        found = [
+            {int(token): float(value) for token, value in zip(tokens[label], array[label], strict=True) if value}
+            for array in (in_classifier, in_text)
+        ]
+        assert found == list(obvious_cues(named, text, width))
+        there = (in_classifier[label] != 0) | (in_text[label] != 0)
+        assert not tokens[label][~there].any()
+        assert not there[np.count_nonzero(there) :].any()  # what is there stands before what is not

@@ -23,10 +23,12 @@ __all__ = ["fit_chances", "learn_blend", "reliability"]
 
 log = logging.getLogger(__name__)
 
-_PARTS = ("text", "cluster", "likeness", "share", "linear", "rarity")
+_PARTS = Parts._fields[2:]
 _TAILS = (0.0, 0.25, 0.5, 0.75, 1.0)
-_MOST = (1.5, 0.8, 30.0, 2.0, 10.0, 4.0)  # that they may weigh
-_TRIED = 8  # bits: blends that are tried; half as many again around the best
+# What they may weigh. A match of words weighs less than nothing where it is counted twice: other parts see it too.
+_LEAST = (0.0, 0.0, 0.0, -1.0, 0.0, -2.0, -15.0)
+_MOST = (1.5, 0.8, 20.0, 1.0, 10.0, 4.0, 5.0)
+_TRIED = 9  # bits: blends that are tried; half as many again around the best
 _BEST = 12  # of them that are averaged
 _HEAD, _TAIL = slice(0, 2), slice(2, 4)  # of the figures: P and PSP
 _NARROW = 100  # labels of a document that are looked at
@@ -43,11 +45,12 @@ def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, ta
     parts = held_parts(held, instance)
     old = instance.blend
     linear = old.words is not None and bool(old.words.cue_weights.any())
-    most = np.array(_MOST) * (old.texts is not None, 1, *[old.words is not None] * 2, linear, 1)
-    narrow = _narrowed(parts, (most / 2).tolist())
-    tried = _points(_TRIED, most)
+    words = old.words is not None
+    range_ = np.array([_LEAST, _MOST]) * (old.texts is not None, 1, words, words, linear, 1, words)
+    narrow = _narrowed(parts, range_.mean(axis=0).tolist())
+    tried = _points(_TRIED, range_)
     figures = _figures(judge, narrow, tried)
-    head, tail_end = (_closer(judge, narrow, _best(tried, figures, end), most, end) for end in (_HEAD, _TAIL))
+    head, tail_end = (_closer(judge, narrow, _best(tried, figures, end), range_, end) for end in (_HEAD, _TAIL))
     weights = [((1 - at) * head + at * tail_end).tolist() for at in _TAILS]
     chances = [fit_chances(*_examples(judge, parts, weighed)) for weighed in weights]
 
@@ -65,9 +68,10 @@ def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, ta
     return made
 
 
-def _points(bits: int, most: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weights from 0 to the most, evenly spread -> [2^bits, parts]."""
-    points: NDArray[np.float64] = qmc.Sobol(len(most), scramble=False).random_base2(bits) * most
+def _points(bits: int, range_: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weights from the least to the most, evenly spread -> [2^bits, parts]."""
+    least, most = range_
+    points: NDArray[np.float64] = least + qmc.Sobol(len(most), scramble=False).random_base2(bits) * (most - least)
     return points
 
 
@@ -84,10 +88,10 @@ def _best(tried: NDArray[np.float64], figures: NDArray[np.float64], end: slice) 
 
 
 def _closer(
-    judge: Judge, parts: Parts, weights: NDArray[np.float64], most: NDArray[np.float64], end: slice
+    judge: Judge, parts: Parts, weights: NDArray[np.float64], range_: NDArray[np.float64], end: slice
 ) -> NDArray[np.float64]:
     """The best once more, among weights around these."""
-    tried = (weights + _points(_TRIED - 1, most) / 2 - most / 4).clip(min=0)
+    tried = (weights + (_points(_TRIED - 1, range_) - range_.mean(axis=0)) / 2).clip(min=range_[0])
     return _best(tried, _figures(judge, parts, tried), end)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -79,6 +79,17 @@ class Problem:
     def rarity(self, device: torch.device) -> Tensor:
         """The logarithm of each label's inverse propensity."""
         return torch.as_tensor(np.log(self.inverse_propensity)).float().to(device)
+
+    def whole(self) -> Problem:
+        """The same with the documents that are held out behind the others."""
+        if self.held is None:
+            return self
+        documents, truth = (
+            sparse.csr_array(sparse.vstack(parts))
+            for parts in ((self.documents, self.held.documents), (self.truth, self.held.truth))
+        )
+        filters = np.concatenate([self.filters, self.held.filters + np.array([self.documents.shape[0], 0])])
+        return replace(self, documents=documents, truth=truth, filters=filters, held=None)
 
     def known(self) -> sparse.csr_array:
         """The pairs that are no negatives: 1 for true ones, -1 for those that count for nothing."""

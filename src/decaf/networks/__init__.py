@@ -16,7 +16,7 @@ from decaf.networks.instance import (
 )
 from decaf.networks.network import TextNetwork
 from decaf.networks.rows import Rows
-from decaf.networks.words import Words
+from decaf.networks.words import Words, heaviest, with_texts
 
 __all__ = [
     "Blend",
@@ -37,7 +37,9 @@ __all__ = [
     "Words",
     "blended",
     "first_blend",
+    "heaviest",
     "prefixed",
     "token_table",
+    "with_texts",
     "within",
 ]

@@ -163,7 +163,7 @@ class Blend:
     """How classifier and other parts make one score, from head to tail, and what chance a score is."""
 
     tails: Tensor  # from 0 to 1, [points]
-    weights: Tensor  # of the parts beside the classifier, in their order, [points, 6]
+    weights: Tensor  # of the parts beside the classifier, in their order, [points, 7]
     chances: Tensor  # what score, company and constant weigh in the logit of the chance, [points, 3]
     rarity: Tensor  # the logarithm of each label's inverse propensity, [labels]
     texts: Tensor | None  # label texts among the vectors of the shortlister's encoder, [labels, dim]
@@ -210,6 +210,7 @@ class Parts(NamedTuple):
     share: Tensor  # of the document's tokens that is the label's
     linear: Tensor  # what the linear classifier says of the document's tokens
     rarity: Tensor
+    match: Tensor  # the document's tokens and those of the label's text
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,15 +256,15 @@ class Instance:
         of_cluster: Tensor,  # what the labels' clusters score
     ) -> Parts:
         classifier = self.ranker.scores(self.ranker.encoder(*documents), labels)
-        text = likeness = share = linear = rarity = torch.zeros_like(classifier)
+        text = likeness = share = linear = rarity = match = torch.zeros_like(classifier)
         if self.blend is not None:
             rarity = self.blend.rarity[labels.clamp(min=0)]
             if self.blend.texts is not None:
                 text = products(vectors, self.blend.texts, labels)
             if self.blend.words is not None:
                 vocabulary = len(self.ranker.encoder.table)
-                likeness, share, linear = self.blend.words.compare(*documents, labels, vocabulary)
-        return Parts(labels, classifier, text, of_cluster, likeness, share, linear, rarity)
+                likeness, share, linear, match = self.blend.words.compare(*documents, labels, vocabulary)
+        return Parts(labels, classifier, text, of_cluster, likeness, share, linear, rarity, match)
 
     def chances(self, parts: Parts, tail: float) -> Tensor:
         """The logarithms of the chances of the shortlisted labels."""
@@ -296,7 +297,8 @@ class Instance:
 
 def first_blend(rarity: Tensor, texts: Tensor | None, words: Words | None = None) -> Blend:
     """A blend before any was chosen: what serves most data well, and chances that are only in the right order."""
-    values = ([0.0, 1.0], [[0.5, 0.0, 10.0, 0.0, 5.0, 0.0], [0.5, 0.0, 10.0, 0.0, 5.0, 1.0]], [[1.0, -1.0, 0.0]] * 2)
+    weighed = [[0.5, 0.0, 10.0, 0.0, 5.0, rare, 0.0] for rare in (0.0, 1.0)]
+    values = ([0.0, 1.0], weighed, [[1.0, -1.0, 0.0]] * 2)
     tails, weights, chances = (torch.tensor(value, device=rarity.device) for value in values)
     return Blend(tails, weights, chances, rarity, texts, words)
 

@@ -130,7 +130,7 @@ def _parts(sight: _Sight, tail: float) -> dict[str, list[float]]:
         weights = dict(zip(both._fields[2:], instance.blend.at(tail)[0], strict=True))
         weighed = {name: weight * values[name] for name, weight in weights.items()}
         named |= {"text likeness": weighed["text"], "shortlister": weighed["cluster"]}
-        words = weighed["likeness"] + weighed["share"] + weighed["linear"]
+        words = weighed["likeness"] + weighed["share"] + weighed["linear"] + weighed["match"]
         named |= {"words": words, "rarity": weighed["rarity"]}
     count = len(sight.asked)
     return {name: (value[:count] - value[count:].mean()).tolist() for name, value in named.items()}

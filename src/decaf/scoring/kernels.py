@@ -158,7 +158,7 @@ def rank(
     of_cluster: Floats,  # their scores
     labels: Labels,
     changes: Overlay,
-    blend: Floats,  # weights of text, cluster, likeness, share, linear, rarity; slope, company, constant of chances
+    blend: Floats,  # weights of the parts beside the classifier, in order; slope, company, constant of chances
     weighs: Floats,  # room for what each token weighs in a document, zeros before and after; empty without words
     found: Ints,  # the best labels [documents, top], -1 for none
     chances: Floats,  # the logarithms of their chances
@@ -193,9 +193,9 @@ def rank(
             peak, total = chances[document, 0], np.float32(0)
             for at in range(count):
                 total += math.exp(scores[at] - peak)
-            company = blend[7] * (peak + math.log(total)) + blend[8]
+            company = blend[8] * (peak + math.log(total)) + blend[9]
             for at in range(kept):
-                chances[document, at] = _log_sigmoid(blend[6] * chances[document, at] + company)
+                chances[document, at] = _log_sigmoid(blend[7] * chances[document, at] + company)
 
 
 @inlined
@@ -206,16 +206,19 @@ def _score(place: int, labels: Labels, near: Floats, far: Floats, weighs: Floats
     if len(labels.texts):
         score += blend[0] * labels.text_scales[place] * _product(labels.texts[place], near)
     if len(labels.words):
-        likeness, share, linear = np.float32(0), np.float32(0), np.float32(0)
+        likeness, share, linear, match = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
         for at in range(labels.words.shape[1]):
             weight = weighs[labels.words[place, at]]
             likeness += weight * labels.likeness[place, at]
             share += weight * labels.shares[place, at]
         for at in range(labels.cues.shape[1]):
-            linear += weighs[labels.cues[place, at]] * labels.cue_weights[place, at]
+            weight = weighs[labels.cues[place, at]]
+            linear += weight * labels.cue_weights[place, at]
+            match += weight * labels.matches[place, at]
         score += blend[2] * labels.likeness_scales[place] * likeness
         score += blend[3] * math.log(max(share * labels.share_scales[place], np.float32(0)) + _LEAST)
         score += blend[4] * (labels.cue_scales[place] * linear + labels.cue_bias[place])
+        score += blend[6] * labels.match_scales[place] * match
     return float(score)
 
 
