@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.linalg import svds
 from torch import Tensor
@@ -29,6 +32,7 @@ _TEMPERATURE = 20.0  # at the start
 _RELATED = 0.1  # share of a label's company that another must be to be related
 _ALIKE = 4  # bits: labels that are hard to tell apart come together by 16 or more
 _LISTED = 50  # labels of a held-out document that are looked at
+_LABELS = 1 << 13  # whose company is looked at together
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,14 +132,24 @@ def with_label_texts(problem: Problem, *, own: bool, related: bool) -> tuple[spa
 
 def _related(truth: sparse.csr_array) -> sparse.csr_array:
     """Labels that are a tenth or more of the company that each has on documents -> [labels, labels], ones."""
-    count = truth.shape[1]
-    company = sparse.coo_array(truth.T @ truth)
-    others = company.row != company.col
+    count, by_label = truth.shape[1], sparse.csr_array(truth.T)
+    starts = range(0, max(1, count), _LABELS)  # some labels at a time: all company at once can be a billion pairs
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = list(pool.map(lambda start: _close(by_label[start : start + _LABELS], truth, start), starts))
+    row, column = (np.concatenate(places) for places in zip(*found, strict=True))
+    return sparse.csr_array((np.ones(len(row), dtype=np.float32), (row, column)), shape=(count, count))
+
+
+def _close(
+    by_label: sparse.csr_array, truth: sparse.csr_array, first: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The pairs of related labels whose first is one of these, which begin at this number."""
+    company = sparse.coo_array(by_label @ truth)
+    others = company.row + first != company.col
     row, column, times = company.row[others], company.col[others], company.data[others]
-    share = times / np.bincount(row, weights=times, minlength=count)[row]
+    share = times / np.bincount(row, weights=times, minlength=by_label.shape[0])[row]
     close = share >= _RELATED
-    ones = np.ones(int(close.sum()), dtype=np.float32)
-    return sparse.csr_array((ones, (row[close], column[close])), shape=(count, count))
+    return row[close].astype(np.int64) + first, column[close].astype(np.int64)
 
 
 class TextTask(SoftmaxTask):
