@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["WIDTH", "label_words"]
 
 WIDTH = 32  # tokens kept of a label's documents, and cues
-_LABELS = 1 << 15  # summed at a time
+_LABELS = 1 << 12  # looked at at a time
 
 
 def label_words(problem: Problem, linear: Linear | None, device: torch.device) -> Words:
@@ -30,10 +32,7 @@ def label_words(problem: Problem, linear: Linear | None, device: torch.device) -
     """
     by_label, documents = sparse.csr_array(problem.truth.T), problem.documents
     total = np.bincount(documents.indices, weights=np.abs(documents.data), minlength=documents.shape[1])
-    tokens, sums = np.zeros((0, WIDTH), dtype=np.int32), np.zeros((0, WIDTH), dtype=np.float32)
-    for start in range(0, by_label.shape[0], _LABELS):
-        found = heaviest(sparse.csr_array(by_label[start : start + _LABELS] @ documents), WIDTH)
-        tokens, sums = np.concatenate([tokens, found[0]]), np.concatenate([sums, found[1]])
+    tokens, sums = _in_parts(lambda part: heaviest(by_label[part] @ documents, WIDTH), by_label.shape[0])
     tokens, sums = _trimmed((tokens, sums), sums != 0)
     length = np.sqrt((sums.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
     weights, shares = sums / np.maximum(length, 1e-30), sums / np.maximum(total[tokens], 1e-30)
@@ -49,10 +48,16 @@ def _cues(problem: Problem, linear: Linear | None) -> list[NDArray[Any]]:
     texts.data = unit_values(texts, texts.data)
     nothing = np.zeros((texts.shape[0], 0))
     tokens, weights = (nothing.astype(np.int32), nothing.astype(np.float32)) if linear is None else linear[:2]
-    spans = [slice(start, start + _LABELS) for start in range(0, texts.shape[0], _LABELS)]
-    parts = [with_texts(tokens[span], weights[span], texts[span], WIDTH) for span in spans]
-    arrays = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+    arrays = _in_parts(lambda part: with_texts(tokens[part], weights[part], texts[part], WIDTH), texts.shape[0])
     return _trimmed(arrays, (arrays[1] != 0) | (arrays[2] != 0))
+
+
+def _in_parts(make: Callable[[slice], tuple[NDArray[Any], ...]], labels: int) -> list[NDArray[Any]]:
+    """What is made of all labels, some at a time, on all cores."""
+    parts = [slice(start, start + _LABELS) for start in range(0, max(1, labels), _LABELS)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = list(pool.map(make, parts))
+    return [np.concatenate(arrays) for arrays in zip(*found, strict=True)]
 
 
 def _trimmed(arrays: Sequence[NDArray[Any]], there: NDArray[np.bool_]) -> list[NDArray[Any]]:
