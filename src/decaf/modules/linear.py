@@ -21,7 +21,7 @@ CUES = 32  # tokens that a classifier keeps, those that weigh most
 _CLUSTERS = 30  # of a document's shortlist whose labels learn from it
 _PASSES = 5  # over the documents of a label
 _COST = 1.0  # of a document on the wrong side
-_PARTS = 64  # clusters are shared out to threads in so many parts
+_PARTS = 1024  # clusters are shared out to threads in at most so many parts
 
 
 drop_stale(__file__)
@@ -69,11 +69,19 @@ def learn_linear(problem: Problem, cluster: NDArray[np.int64], shortlists: NDArr
         np.zeros(labels, dtype=np.float32),
     )
     given = (_Rows.of(documents), documents.shape[1], _Rows.of(known), _Rows.of(lookers), members, order, made)
-    cuts = np.unique(np.linspace(0, count, _PARTS + 1).astype(np.int64))
+    cuts = _shares(np.diff(lookers.indptr) * np.diff(members))
     with progress("linear classifiers", count) as advance, ThreadPoolExecutor(os.cpu_count()) as pool:
         for done in pool.map(lambda first, last: _learn(*given, first, last), cuts[:-1], cuts[1:]):
             advance(done)
     return made
+
+
+def _shares(work: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where to cut clusters so that all parts are about as much work: a few clusters are looked at by everybody."""
+    done = np.cumsum(work + 1)
+    cuts = np.searchsorted(done, np.linspace(0, done[-1], _PARTS + 1)[1:-1])
+    found: NDArray[np.int64] = np.unique(np.concatenate([[0], cuts, [len(work)]]))
+    return found
 
 
 def _lookers(
