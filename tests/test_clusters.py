@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import sparse
 
+from decaf import clusters as clusters_module
 from decaf.clusters import balanced_clusters
 
 CPU = torch.device("cpu")
@@ -131,3 +132,13 @@ def test_a_split_is_at_least_as_close_as_any_of_many_random_ones() -> None:
 def test_a_number_of_clusters_that_is_no_power_of_two_is_refused(count: int) -> None:
     with pytest.raises(ValueError, match=f"power of two, not {count}"):
         clusters(normal(20, 4), count)
+
+
+@pytest.mark.parametrize("span", [1, 7, 16, 99, 100, 4096])  # of 100 rows
+def test_sums_of_a_gpu_are_made_of_shorter_ones(monkeypatch: pytest.MonkeyPatch, span: int) -> None:
+    vectors, _ = groups(4, 25)
+    expected = partition(clusters(vectors, 4))
+    monkeypatch.setattr(clusters_module, "on_gpu", lambda device: True)
+    monkeypatch.setattr(clusters_module, "_SPAN", span)
+    assert partition(clusters(vectors, 4)) == expected
+    assert sorted(np.bincount(clusters(normal(101, 8), 8), minlength=8)) == [12] * 3 + [13] * 5

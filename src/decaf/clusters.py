@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
-from torch.nn.functional import normalize, one_hot
+from torch.nn.functional import normalize, one_hot, pad
 
+from decaf.devices import on_gpu
 from decaf.features import unit_values
 from decaf.networks.encoder import sparse_tensor
 from decaf.progress import progress
@@ -19,6 +20,7 @@ __all__ = ["balanced_clusters"]
 
 _GAIN = 1e-4  # mean similarity that another round must gain
 _ROUNDS = 60  # at the most, for one split
+_SPAN = 4096  # rows that a GPU adds up in one go
 
 # Who is in which half of the clusters [clusters, width, 2] -> products of each row with the sums of both halves.
 _Products = Callable[[Tensor], Tensor]
@@ -107,8 +109,22 @@ def _unit_sparse(vectors: sparse.csr_array) -> sparse.csr_array:
 
 
 def _dense_products(unit: Tensor, order: Tensor) -> _Products:
-    rows = unit[order]  # [clusters, width, dim]
-    return lambda member: rows @ (member.transpose(1, 2) @ rows).transpose(1, 2)
+    clusters, width = order.shape
+    span = _SPAN if on_gpu(order.device) else width
+    parts = -(-width // max(1, span))
+    if parts <= 1:
+        rows = unit[order]  # [clusters, width, dim]
+        return lambda member: rows @ (member.transpose(1, 2) @ rows).transpose(1, 2)
+    # A sum over very many rows is one long queue on a GPU: it is made of shorter ones, nobody at the end.
+    behind = parts * span - width
+    rows = unit[pad(order, (0, behind), value=len(unit) - 1)].view(clusters * parts, span, -1)
+
+    def products(member: Tensor) -> Tensor:
+        each = pad(member, (0, 0, 0, behind)).view(clusters * parts, span, 2)
+        sums = (each.transpose(1, 2) @ rows).view(clusters, parts, 2, -1).sum(dim=1)  # [clusters, 2, dim]
+        return (rows.view(clusters, parts * span, -1) @ sums.transpose(1, 2))[:, :width]
+
+    return products
 
 
 def _sparse_products(unit: sparse.csr_array, order: Tensor) -> _Products:
