@@ -89,6 +89,10 @@ def test_label_sums_add_up_the_documents_of_each_label() -> None:
     assert isinstance(embedded, np.ndarray)
     assert embedded.dtype == np.float32
     assert embedded.tolist() == (2 * np.array(expected)).tolist()
+    on_device = label_sums(problem(), torch.eye(3) * 2)
+    assert isinstance(on_device, np.ndarray)
+    assert on_device.dtype == np.float32
+    assert on_device.tolist() == embedded.tolist()
 
 
 def test_unit_rows_leave_empty_ones_empty() -> None:

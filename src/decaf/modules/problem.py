@@ -9,9 +9,11 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from decaf.datasets.pairs import pair_matrix, reverse_pairs
 from decaf.features import unit_values
+from decaf.networks import Rows
 
 __all__ = ["ENOUGH_TO_HOLD", "Held", "MetaLabels", "Problem", "label_sums"]
 
@@ -171,8 +173,12 @@ class MetaLabels:
 
 
 def label_sums(
-    problem: Problem, vectors: NDArray[np.float32] | sparse.csr_array
+    problem: Problem, vectors: Tensor | NDArray[np.float32] | sparse.csr_array
 ) -> NDArray[np.float32] | sparse.csr_array:
-    """Centroids c_l: the sum of what each label's documents are -> [labels, ...]."""
-    sums = sparse.csr_array(problem.truth.T) @ vectors
+    """Centroids c_l: the sum of what each label's documents are -> [labels, ...]; of a tensor, on its device."""
+    by_label = sparse.csr_array(problem.truth.T)
+    if isinstance(vectors, Tensor):
+        rows = Rows.of(by_label, vectors.device)
+        return embedding_bag(rows.columns, vectors, rows.starts, mode="sum").cpu().numpy()
+    sums = by_label @ vectors
     return sparse.csr_array(sums) if sparse.issparse(sums) else np.asarray(sums, dtype=np.float32)
