@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 from modules import QUICK, dataset_of, topics, truth_of
+from scipy import sparse
+from torch import Tensor
 
 import decaf
 from decaf import Dataset, LabelTextScorer, Model, Predictions, TrainingError, evaluate, evaluate_model, with_features
@@ -19,7 +21,9 @@ from decaf.config import RECIPES, recipe
 from decaf.devices import choose_device
 from decaf.errors import ConfigError, DataError, DecafError, ModelError
 from decaf.modules import checkpoints
+from decaf.modules import shortlister as shortlister_module
 from decaf.modules.checkpoints import Checkpoint
+from decaf.networks import Shortlister
 from decaf.scoring.exact import ExactScorer
 from decaf.training import memory_needed
 
@@ -138,6 +142,27 @@ def test_the_beam_grows_until_it_holds_most_of_the_training_pairs(dataset: Datas
     beam, recall = next((line["beam"], line["recall"]) for line in lines if "beam" in line)
     assert beam in (16, 32, 64)
     assert recall > 85
+
+
+def test_of_many_documents_some_say_how_wide_the_beam_must_be(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, retrieve = [], shortlister_module.retrieve
+
+    def noted(shortlister: Shortlister, documents: sparse.csr_array, beam: int) -> Tensor:
+        asked.append((documents.shape[0], beam))
+        return retrieve(shortlister, documents, beam)
+
+    monkeypatch.setattr(shortlister_module, "retrieve", noted)
+    settings = ("shortlister.clusters=64", "shortlister.epochs=0")
+    train(dataset, *settings)
+    (documents, widest), before = asked[-1], list(asked)
+    asked.clear()
+    monkeypatch.setattr(shortlister_module, "_ENOUGH", documents // 2)
+    train(dataset, *settings)
+    assert asked[-1] == (documents, widest)  # all of them once, as wide as before
+    assert asked[:-1] == [(documents // 2, beam) for _, beam in before]
+    assert len(before) > 1
 
 
 def test_labels_without_training_documents_are_never_predicted_and_ids_map_back() -> None:

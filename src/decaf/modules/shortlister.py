@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 _DOCUMENTS = 4096  # retrieved at a time
 _RECALL = 0.85  # of the training pairs that the beam must reach
+_ENOUGH = 1 << 18  # documents, enough to tell how wide the beam must be
 _FAN_OUT = 5  # bits: children of a node in a tree
 
 
@@ -118,7 +119,7 @@ def _clusters_of_texts(
     assert tokens.labels is not None  # noqa: S101
     settings, device = config.shortlister, tokens.table.device
     vectors = _encoded(tokens.encoder, problem.documents)
-    sums = label_sums(problem, vectors.cpu().numpy()) + normalize(tokens.labels, dim=1).cpu().numpy()
+    sums = label_sums(problem, vectors) + normalize(tokens.labels, dim=1).cpu().numpy()
     cluster = _cluster_labels(sums, settings.clusters, seed, device)
     meta = MetaLabels.of(problem, cluster, settings.clusters)
     centres = torch.zeros(settings.clusters, vectors.shape[1], device=device)
@@ -164,7 +165,7 @@ def _neighbours(problem: Problem, tokens: Tokens, *, searched: bool) -> _Learned
         nothing = torch.zeros(dim, dim, device=device)
         encoder = FrozenEncoder(table, torch.ones(dim, device=device), nothing, torch.zeros(dim, device=device))
     vectors = normalize(_encoded(encoder, problem.documents), dim=1)
-    centres = normalize(torch.as_tensor(label_sums(problem, vectors.cpu().numpy())), dim=1).to(device)
+    centres = normalize(torch.as_tensor(label_sums(problem, vectors)), dim=1).to(device)
     each = torch.arange(labels, device=device)
     shortlister = Shortlister(
         encoder, centres, torch.zeros(labels, device=device), each[:, None], (), searched, tokens.texts
@@ -233,8 +234,16 @@ def retrieve(shortlister: Shortlister, documents: sparse.csr_array, beam: int) -
 def _reach(
     shortlister: Shortlister, problem: Problem, cluster: Tensor, beam: int, *, fixed: bool
 ) -> tuple[Tensor, float]:
-    """The shortlists of the training documents and their recall; unless fixed, doubled until they reach 85 %."""
-    count = len(shortlister.bias)
+    """The shortlists of the training documents and their recall; unless fixed, doubled until they reach 85 %.
+
+    Where there are many documents, how often to double is found on some of them.
+    """
+    count, documents = len(shortlister.bias), problem.documents.shape[0]
+    if not fixed and documents > _ENOUGH:
+        some = np.linspace(0, documents - 1, _ENOUGH).astype(np.int64)
+        part = replace(problem, documents=problem.documents[some], truth=problem.truth[some])
+        clusters, _ = _reach(shortlister, part, cluster, beam, fixed=False)
+        beam, fixed = clusters.shape[1], True
     pairs = problem.truth.tocoo()
     rows = torch.as_tensor(pairs.row.astype(np.int64)).to(cluster.device)
     wanted = cluster[torch.as_tensor(pairs.col.astype(np.int64)).to(cluster.device)].int()
