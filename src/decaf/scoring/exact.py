@@ -11,7 +11,7 @@ from scipy import sparse
 from torch import Tensor
 
 from decaf.model import Model
-from decaf.networks import Rows
+from decaf.networks import Instance, Rows
 from decaf.predictions import Predictions
 from decaf.progress import progress
 from decaf.scoring.scorer import Changes, check_tokens
@@ -39,7 +39,7 @@ class ExactScorer:
             self._kept, self._labels = changes.rows, changes.labels
         self._instances = [instance.to(device) for instance, _ in made]
         self._numbers = [torch.as_tensor(numbers).to(device) for _, numbers in made]
-        widest = max(len(instance.ranker.bias) for instance in self._instances)
+        widest = max(map(_scores_each, self._instances))
         self._documents = max(1, min(2048, _ENTRIES // max(1, widest)))
         self._tokens = model.tokens
 
@@ -74,6 +74,13 @@ class ExactScorer:
             found.append((numbers[labels.clamp(min=0)].masked_fill(labels < 0, -1), chances))
         labels, chances = averaged(found)
         return labels[:, :top].cpu().numpy(), chances[:, :top].cpu().numpy()
+
+
+def _scores_each(instance: Instance) -> int:
+    """Scores that a document takes: of all clusters, then of all labels, or of eight times those that are listed."""
+    clusters, width = instance.shortlister.members.shape
+    listed = min(instance.beam, clusters) * width
+    return int(max(clusters, min(len(instance.ranker.bias), 8 * listed)))
 
 
 def averaged(found: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
