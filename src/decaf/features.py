@@ -246,8 +246,10 @@ def _whole_words(words: Counter[str], tokenizer: Tokenizer, settings: FeatureSet
 
 def _frequent_pairs(texts: Iterable[Sequence[str]], known: Container[str]) -> list[str]:
     """Known words that follow each other in enough texts, the most frequent where there are too many."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for words in texts:
-        counts.update({pair for pair in pairwise(words) if pair[0] in known and pair[1] in known})
-    frequent = sorted((-count, pair) for pair, count in counts.items() if count >= _PAIR_COUNT)
+    counts = Counter(chain.from_iterable(set(pairwise(words)) for words in texts))
+    frequent = sorted(
+        (-count, pair)
+        for pair, count in counts.items()
+        if count >= _PAIR_COUNT and pair[0] in known and pair[1] in known
+    )
     return sorted(" ".join(pair) for _, pair in frequent[:_LARGEST])
