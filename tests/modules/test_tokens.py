@@ -12,6 +12,7 @@ from scipy import sparse
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from decaf.modules import tokens as tokens_module
 from decaf.modules.batches import Batches
 from decaf.modules.loop import seeded
 from decaf.modules.problem import Held, Problem
@@ -85,7 +86,9 @@ def test_a_tenth_of_a_labels_company_is_related() -> None:
     assert known.toarray()[11:].tolist() == [[1, 1, 0], [1, 1, 0], [1, 0, 1]]
 
 
-def test_related_labels_are_those_of_a_plain_loop() -> None:
+@pytest.mark.parametrize("together", [1, 3, 13, 14, 8192])  # of 14 labels
+def test_related_labels_are_those_of_a_plain_loop(monkeypatch: pytest.MonkeyPatch, together: int) -> None:
+    monkeypatch.setattr(tokens_module, "_LABELS", together)
     rng = np.random.default_rng(3)
     labels = 14
     weights = 1 / np.arange(1, labels + 1)
