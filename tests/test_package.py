@@ -125,6 +125,7 @@ ORDER = [
     "decaf.serving.settings",
     "decaf.serving.problems",
     "decaf.serving.telemetry",
+    "decaf.serving.connections",
     "decaf.serving.bodies",
     "decaf.serving.engine",
     "decaf.serving.batching",

@@ -430,6 +430,14 @@ def serve(
     concurrency: Annotated[int, typer.Option(min=1, help="Requests at once, in each worker.")] = SERVED.concurrency,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for a request.")] = SERVED.timeout,
     drain: Annotated[float, typer.Option(min=0.001, help="Seconds for running requests after SIGTERM.")] = SERVED.drain,
+    idle: Annotated[float, typer.Option(min=0.001, help="Seconds that a connection may do nothing.")] = SERVED.idle,
+    connections: Annotated[int, typer.Option(min=1, help="Connections at once, in each worker.")] = SERVED.connections,
+    head_bytes: Annotated[
+        int, typer.Option(min=1, help="Bytes of a request's address and headers.")
+    ] = SERVED.head_bytes,
+    unsent_bytes: Annotated[
+        int, typer.Option(min=1, help="Bytes of answers that clients leave unread, in each worker.")
+    ] = SERVED.unsent_bytes,
 ) -> None:
     """Answer over HTTP, with a page to try the model on."""
     from decaf import console
@@ -459,6 +467,10 @@ def serve(
         concurrency=concurrency,
         timeout=timeout,
         drain=drain,
+        idle=idle,
+        connections=connections,
+        head_bytes=head_bytes,
+        unsent_bytes=unsent_bytes,
     )
     with console.session():
         run(model, settings, announce=console.say)

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from decaf.errors import StoreError
-from decaf.serving.problems import ProblemError, busy
+from decaf.serving.problems import ProblemError, busy, head_too_large, late
 from decaf.serving.service import Service
 from decaf.serving.settings import ServeSettings
 
@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 _PATIENCE = 2.0  # seconds for a client to stop sending what is too large, so that it sees the answer
 _WRITING = ("PUT", "DELETE", "PATCH")
+_LOAD = "/v1/model/reload"
 
 
 def _opens(settings: ServeSettings, key: bytes, *, write: bool) -> bool:
@@ -46,6 +47,8 @@ class Guard:
             await self._app(scope, receive, send)
             return
         started, status = time.perf_counter(), 0
+        # A model takes the time that it takes to load; all other answers begin in time, or say that they do not.
+        limit = asyncio.timeout(None if scope["path"] == _LOAD else self._service.settings.timeout)
 
         async def sent(message: Message) -> None:
             nonlocal status
@@ -55,16 +58,22 @@ class Guard:
                     message["headers"] = [*message["headers"], (b"connection", b"close")]
             await send(message)
 
+        async def begun(message: Message) -> None:
+            if not status:
+                limit.reschedule(None)
+            await sent(message)
+
         self._running += 1
         try:
             self._admit(scope)
-            await self._app(scope, receive, sent)
+            async with limit:
+                await self._app(scope, receive, begun)
         except ClientDisconnect:
             status = status or 499  # nobody is there to answer
         except Exception as error:
             if status:
                 raise  # too late for another answer
-            problem = error if isinstance(error, ProblemError) else _internal(scope, error)
+            problem = late() if isinstance(error, TimeoutError) and limit.expired() else _problem(scope, error)
             await _answer(problem, scope, receive, sent)
         finally:
             self._running -= 1
@@ -73,15 +82,23 @@ class Guard:
     def _admit(self, scope: Scope) -> None:
         """Raise a problem if the request may not come in."""
         path: str = scope["path"]
+        settings = self._service.settings
+        if _head_bytes(scope) > settings.head_bytes:
+            raise head_too_large(settings.head_bytes)
         if not path.startswith("/v1/") and path != "/metrics":
             return
-        settings = self._service.settings
-        write = scope["method"] in _WRITING or path == "/v1/model/reload"
+        write = scope["method"] in _WRITING or path == _LOAD
         if not _opens(settings, _key(scope), write=write):
             detail = "send the key for this as Authorization: Bearer KEY"
             raise ProblemError("unauthorized", detail, {"WWW-Authenticate": "Bearer"})
         if self._running > settings.concurrency:
             raise busy()
+
+
+def _head_bytes(scope: Scope) -> int:
+    """How long the head of a request is, about."""
+    address = len(scope["raw_path"]) + len(scope["query_string"])
+    return address + sum(len(name) + len(value) for name, value in scope["headers"])
 
 
 def _key(scope: Scope) -> bytes:
@@ -99,8 +116,10 @@ def _route(scope: Scope) -> str:
     return getattr(route, "path_format", None) or "other"
 
 
-def _internal(scope: Scope, error: Exception) -> ProblemError:
-    """What the client need not know is in the log."""
+def _problem(scope: Scope, error: Exception) -> ProblemError:
+    """What the client is told; what it need not know is in the log."""
+    if isinstance(error, ProblemError):
+        return error
     if isinstance(error, StoreError):
         log.error("%s %s failed: %s", scope["method"], scope["path"], error)
         return ProblemError("labels_unavailable", "changes of labels cannot be read or kept now; try again in a moment")

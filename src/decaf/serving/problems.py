@@ -9,17 +9,20 @@ from typing import Any
 from pydantic_core import to_json
 from starlette.responses import Response
 
-__all__ = ["CODES", "ProblemError", "busy", "code_of", "invalid", "late"]
+__all__ = ["CODES", "ProblemError", "busy", "code_of", "head_too_large", "invalid", "late"]
 
 CODES = {
     "bad_request": 400,
     "unauthorized": 401,
     "not_found": 404,
     "method_not_allowed": 405,
+    "slow": 408,
     "model_refused": 409,
     "too_large": 413,
+    "unsupported": 415,
     "invalid": 422,
     "busy": 429,
+    "head_too_large": 431,
     "internal": 500,
     "timeout": 503,
     "not_ready": 503,
@@ -52,6 +55,13 @@ class ProblemError(Exception):
 def busy() -> ProblemError:
     """Too many are waiting already."""
     return ProblemError("busy", "too many requests are waiting; try again in a moment")
+
+
+def head_too_large(limit: int) -> ProblemError:
+    """The address and the headers are too long."""
+    return ProblemError(
+        "head_too_large", f"address and headers may have {limit} bytes; send less", {"Connection": "close"}
+    )
 
 
 def late() -> ProblemError:

@@ -85,6 +85,8 @@ class Service:
 async def read_body(request: Request) -> bytes:
     """The body, no longer than it may be and no slower than a request may take."""
     settings = Service.of(request).settings
+    if request.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
+        raise ProblemError("unsupported", "send the body as it is, not compressed", {"Accept-Encoding": "identity"})
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced) > settings.body_bytes:
         raise _too_large(settings.body_bytes)

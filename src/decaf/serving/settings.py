@@ -10,7 +10,7 @@ __all__ = ["ServeSettings"]
 
 _POSITIVE = (
     *("workers", "threads", "body_bytes", "texts", "text_length", "top", "rows", "queue", "concurrency"),
-    *("timeout", "drain"),
+    *("timeout", "drain", "idle", "connections", "head_bytes", "unsent_bytes"),
 )
 
 
@@ -36,6 +36,10 @@ class ServeSettings:
     concurrency: int = 2_048  # requests at once, in each worker
     timeout: float = 10.0  # seconds for a request
     drain: float = 30.0  # seconds that running requests have to end after SIGTERM
+    idle: float = 75.0  # seconds that a connection may do nothing: longer than proxies keep one
+    connections: int = 16_384  # at once, in each worker
+    head_bytes: int = 32_768  # of the address and the headers of a request
+    unsent_bytes: int = 1 << 28  # of answers that clients do not take, in each worker
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:

@@ -46,6 +46,12 @@ class Telemetry:
             "decaf_live_labels", "Labels added or hidden here.", registry=registry, multiprocess_mode="livemostrecent"
         )
         self._reloads = Counter("decaf_reloads", "Models loaded, by outcome.", ("outcome",), registry=registry)
+        self._connections = Gauge(
+            "decaf_connections", "Connections that are open.", registry=registry, multiprocess_mode="livesum"
+        )
+        self._cuts = Counter(
+            "decaf_connections_closed", "Connections that were closed here, by reason.", ("reason",), registry=registry
+        )
         self._latest: deque[float] = deque(maxlen=_REMEMBERED)
         self._counted = cache(self._requests.labels)
         self._timed = cache(self._seconds.labels)
@@ -66,6 +72,14 @@ class Telemetry:
     def queue(self, requests: int) -> None:
         """So many requests wait."""
         self._queue.set(requests)
+
+    def connections(self, count: int) -> None:
+        """So many connections are open."""
+        self._connections.set(count)
+
+    def cut(self, reason: str) -> None:
+        """A connection was closed that its client would have kept."""
+        self._cuts.labels(reason).inc()
 
     def labels(self, count: int) -> None:
         """So many labels were added or hidden."""

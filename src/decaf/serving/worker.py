@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import uvicorn
 
 from decaf.errors import DecafError
 from decaf.serving.app import create_app
+from decaf.serving.connections import Connections
 from decaf.serving.engine import Engine
 from decaf.serving.service import Service
 from decaf.serving.settings import ServeSettings
@@ -21,7 +23,7 @@ __all__ = ["work"]
 _GRACE = 1.0  # seconds for kept-alive connections to ask once more before they are closed
 _LOOK = 1.0  # seconds between two looks for another model
 _SWITCH = 0.0005  # seconds until another thread has its turn: the one that scores works in short steps
-_KEEP_ALIVE = 75  # seconds: longer than proxies keep a connection
+_SWEEP = 1.0  # seconds between two looks for connections that are overdue
 _HEADERS = [
     (
         "Content-Security-Policy",
@@ -50,9 +52,13 @@ class _Server(uvicorn.Server):
     """Loads the model while it listens, looks for another, and drains before it ends."""
 
     def __init__(self, service: Service) -> None:
+        settings = service.settings
+        self._connections = Connections(settings, service.telemetry)
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # clients that speak no HTTP are told, not logged
         super().__init__(
             uvicorn.Config(
                 create_app(service),
+                http=self._connections.protocol(),
                 lifespan="off",
                 ws="none",
                 log_config=None,
@@ -60,8 +66,8 @@ class _Server(uvicorn.Server):
                 proxy_headers=False,  # nothing here asks who the client is
                 server_header=False,
                 headers=_HEADERS,
-                timeout_keep_alive=_KEEP_ALIVE,
-                timeout_graceful_shutdown=round(service.settings.drain) or 1,
+                timeout_keep_alive=round(settings.idle) or 1,
+                timeout_graceful_shutdown=round(settings.drain) or 1,
             )
         )
         self.failure: DecafError | None = None  # why no model could be loaded
@@ -69,11 +75,12 @@ class _Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         """Keep the model up to date until told to end."""
-        keeping = asyncio.create_task(self._keep())
+        keeping = [asyncio.create_task(self._keep()), asyncio.create_task(self._sweep())]
         try:
             await super().main_loop()
         finally:
-            keeping.cancel()
+            for task in keeping:
+                task.cancel()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more, tell clients with their next answer, and finish what runs."""
@@ -84,6 +91,11 @@ class _Server(uvicorn.Server):
         while self.server_state.connections and asyncio.get_running_loop().time() < end:
             await asyncio.sleep(0.05)
         await super().shutdown(sockets)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(min(_SWEEP, self._service.settings.idle / 2))
+            self._connections.sweep()
 
     async def _keep(self) -> None:
         try:
