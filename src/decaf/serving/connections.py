@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
+from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -101,6 +102,32 @@ class Connections:
         self._telemetry.connections(len(self._open))
 
 
+class _Calm:
+    """uvloop's transport, which does nothing where it would raise since the client is gone: so do those of asyncio."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def write_eof(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.write_eof()
+
+    def pause_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+
 class Connection(HttpToolsProtocol):
     """One connection: HTTP as uvicorn speaks it, within limits."""
 
@@ -113,7 +140,7 @@ class Connection(HttpToolsProtocol):
         self._over = False  # nothing more is read
         self._mark: tuple[float, int] | None = None  # when so many bytes were unsent
         self.since = self.loop.time()  # when what it does now began
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, _Calm(transport)))
         self.family.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -144,7 +171,8 @@ class Connection(HttpToolsProtocol):
         self._extra += len(data)
         super().data_received(data)
         settings, answered = self.family.settings, self._receiving == _BODY and not self.running
-        if self._extra > (settings.body_bytes if answered else settings.head_bytes) and not self.transport.is_closing():
+        limit = settings.body_bytes if answered else settings.head_bytes
+        if self._extra > limit and not self._over and not self.transport.is_closing():
             self.family.counted("large")
             self.refuse(head_too_large(settings.head_bytes))
 
@@ -172,8 +200,8 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
-        self._receiving, self._extra = _BODY, 0
         super().on_headers_complete()
+        self._receiving, self._extra = _BODY, 0
         if self.parser.should_upgrade():
             self.cycle.keep_alive = False  # what would come next is no HTTP
 

@@ -28,6 +28,7 @@ CODES = {
     "not_ready": 503,
     "labels_unavailable": 503,
 }
+_LONGEST = 1_000  # characters of a detail: what is wrong may be as long as a request
 _PASSING = ("busy", "timeout", "not_ready", "labels_unavailable")  # the same request may succeed in a second
 
 
@@ -35,7 +36,7 @@ class ProblemError(Exception):
     """A request that is refused."""
 
     def __init__(self, code: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(detail)
+        super().__init__(detail if len(detail) <= _LONGEST else f"{detail[:_LONGEST]}...")
         self.code = code
         self.status = CODES[code]
         self._headers = {**({"Retry-After": "1"} if code in _PASSING else {}), **(headers or {})}

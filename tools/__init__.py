@@ -1,0 +1,1 @@
+"""What makes the embedded catalogue, and what tries the product for long."""
