@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -12,11 +13,12 @@ from decaf.serving.problems import ProblemError, busy, head_too_large
 from decaf.serving.settings import ServeSettings
 from decaf.serving.telemetry import Telemetry
 
-__all__ = ["Connection", "Connections", "files_for"]
+__all__ = ["SWEEP", "Connection", "Connections", "files_for"]
 
 _SPARE = 256  # files that a worker needs besides connections
 _SHARE = 16  # one in so many connections makes room for others when there are too many
 _PATIENCE = 2.0  # seconds for a client to see why it was refused
+SWEEP = 1.0  # seconds between two looks for connections that are overdue
 _FRAMES = 8  # bytes on the wire for each byte of a body, if it comes in the smallest chunks
 _IDLE, _HEAD, _BODY = range(3)  # what is being received
 
@@ -42,7 +44,9 @@ class Connections:
         self.settings = settings
         self._telemetry = telemetry
         self._most = files_for(settings.connections)
-        self._open: set[Connection] = set()
+        self._open: dict[Connection, None] = {}  # in the order in which they came
+        self.now = 0.0  # seconds, but for those in which this process had no time to read what clients sent
+        self._swept = time.monotonic()
         self._unread: dict[Connection, None] = {}  # those whose clients do not take what is sent, in that order
 
     def protocol(self) -> type[Connection]:
@@ -59,14 +63,14 @@ class Connections:
             resting = sorted((one for one in self._open if one.resting), key=lambda one: one.since)
             for one in resting[: len(resting) // _SHARE + 1]:
                 self.cut(one, "full")
-        self._open.add(connection)
+        self._open[connection] = None
         if len(self._open) > self._most:
             self.counted("full")
             connection.refuse(busy())
 
     def leave(self, connection: Connection) -> None:
         """One less."""
-        self._open.discard(connection)
+        self._open.pop(connection, None)
         self._unread.pop(connection, None)
 
     def stalled(self, connection: Connection) -> None:
@@ -96,9 +100,10 @@ class Connections:
 
     def sweep(self) -> None:
         """Close those that are too slow or have been idle for too long."""
-        now = asyncio.get_running_loop().time()
+        before, self._swept = self._swept, time.monotonic()
+        self.now += min(self._swept - before, 2 * SWEEP)
         for connection in list(self._open):
-            connection.look(now)
+            connection.look(self.now)
         self._telemetry.connections(len(self._open))
 
 
@@ -139,7 +144,7 @@ class Connection(HttpToolsProtocol):
         self._extra = 0  # bytes that are no body
         self._over = False  # nothing more is read
         self._mark: tuple[float, int] | None = None  # when so many bytes were unsent
-        self.since = self.loop.time()  # when what it does now began
+        self.since = self.family.now  # when what it does now began
         super().connection_made(cast(asyncio.Transport, _Calm(transport)))
         self.family.enter(self)
 
@@ -191,7 +196,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """The first byte of a request came."""
         super().on_message_begin()
-        self._receiving, self._extra, self.since = _HEAD, 0, self.loop.time()
+        self._receiving, self._extra, self.since = _HEAD, 0, self.family.now
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header; those behind a body say nothing here."""
@@ -218,7 +223,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """It is answered."""
-        self.since = self.loop.time()
+        self.since = self.family.now
         if self._receiving == _BODY:
             self._extra = 0
         super().on_response_complete()
@@ -237,7 +242,7 @@ class Connection(HttpToolsProtocol):
         elif self.running:
             self.cycle.keep_alive = False
             return
-        self.since = self.loop.time()
+        self.since = self.family.now
         if waiting or self._receiving != _BODY:  # else it has its answer
             self.transport.write(self._told(problem))
         self.transport.write_eof()  # a connection that is closed while the client still sends would be reset

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import Response
 
 from decaf.errors import DataError
@@ -17,6 +18,22 @@ from decaf.stores import to_lines
 
 __all__ = ["router"]
 
+
+class _Label(Convertor[str]):
+    """Any id; starlette's own `path` stops at the end of a line."""
+
+    regex = r"[\s\S]*"
+
+    def convert(self, value: str) -> str:
+        """The id as it is."""
+        return value
+
+    def to_string(self, value: str) -> str:
+        """The same, back."""
+        return value
+
+
+register_url_convertor("label", _Label())
 router = APIRouter(tags=["labels"])
 
 _NEIGHBOURS = 10
@@ -44,7 +61,7 @@ async def search(
     return json_response(await service.lane.run(page))
 
 
-@router.get("/v1/labels/{id:path}", summary="Look at a label", responses={200: {"model": LabelWithNeighbours}})
+@router.get("/v1/labels/{id:label}", summary="Look at a label", responses={200: {"model": LabelWithNeighbours}})
 async def look(request: Request, id: _Id) -> Response:
     """A label with those nearest to it."""
     service = Service.of(request)
@@ -62,7 +79,7 @@ async def look(request: Request, id: _Id) -> Response:
 
 
 @router.put(
-    "/v1/labels/{id:path}",
+    "/v1/labels/{id:label}",
     summary="Add a label, change its text or bring it back",
     responses={200: {"model": Label}, 201: {"model": Label, "description": "It is new."}},
     openapi_extra=takes(LabelText),
@@ -78,7 +95,7 @@ async def put(request: Request, id: _NewId) -> Response:
     return json_response(label, 201 if new else 200)
 
 
-@router.delete("/v1/labels/{id:path}", summary="Remove a label, or hide a trained one", status_code=204)
+@router.delete("/v1/labels/{id:label}", summary="Remove a label, or hide a trained one", status_code=204)
 async def delete(request: Request, id: _Id) -> Response:
     """A label that was added is gone; a trained one is no longer predicted, and PUT brings it back."""
     service = Service.of(request)

@@ -13,7 +13,7 @@ import uvicorn
 
 from decaf.errors import DecafError
 from decaf.serving.app import create_app
-from decaf.serving.connections import Connections
+from decaf.serving.connections import SWEEP, Connections
 from decaf.serving.engine import Engine
 from decaf.serving.service import Service
 from decaf.serving.settings import ServeSettings
@@ -23,7 +23,7 @@ __all__ = ["work"]
 _GRACE = 1.0  # seconds for kept-alive connections to ask once more before they are closed
 _LOOK = 1.0  # seconds between two looks for another model
 _SWITCH = 0.0005  # seconds until another thread has its turn: the one that scores works in short steps
-_SWEEP = 1.0  # seconds between two looks for connections that are overdue
+_NEVER = 86_400  # seconds until uvicorn would close what is idle; that is done by sweeps
 _HEADERS = [
     (
         "Content-Security-Policy",
@@ -66,7 +66,7 @@ class _Server(uvicorn.Server):
                 proxy_headers=False,  # nothing here asks who the client is
                 server_header=False,
                 headers=_HEADERS,
-                timeout_keep_alive=round(settings.idle) or 1,
+                timeout_keep_alive=_NEVER,
                 timeout_graceful_shutdown=round(settings.drain) or 1,
             )
         )
@@ -94,7 +94,7 @@ class _Server(uvicorn.Server):
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(min(_SWEEP, self._service.settings.idle / 2))
+            await asyncio.sleep(SWEEP)
             self._connections.sweep()
 
     async def _keep(self) -> None:

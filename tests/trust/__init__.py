@@ -1,0 +1,1 @@
+"""Tests of what users trust the product with: that it holds under load, abuse and failure."""
