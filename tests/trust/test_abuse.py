@@ -21,7 +21,8 @@ from serving.test_app import called, predict, service_of
 
 import decaf
 from decaf.serving import ServeSettings, connections
-from decaf.serving.connections import files_for
+from decaf.serving.connections import Connections, files_for
+from decaf.serving.telemetry import Telemetry
 
 sys.path.append(str(Path(__file__).parents[2]))
 
@@ -250,6 +251,16 @@ def test_a_workers_files_bound_its_connections(monkeypatch: pytest.MonkeyPatch) 
     ):
         limits["now"] = before
         assert (files_for(wanted), limits["now"]) == (most, after)
+
+
+def test_time_in_which_a_server_could_not_read_is_not_held_against_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(connections.time, "monotonic", lambda: now)
+    all_of_them = Connections(ServeSettings(), Telemetry())
+    for step, passed in ((1.0, 1.0), (0.5, 1.5), (3_600.0, 3.5), (1.0, 4.5)):
+        now += step
+        all_of_them.sweep()
+        assert all_of_them.now == passed
 
 
 async def never(*_: object, **__: object) -> Any:  # noqa: ANN401
