@@ -97,7 +97,7 @@ class Guard:
 
 def _head_bytes(scope: Scope) -> int:
     """How long the head of a request is, about."""
-    address = len(scope["raw_path"]) + len(scope["query_string"])
+    address = len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"])
     return address + sum(len(name) + len(value) for name, value in scope["headers"])
 
 
