@@ -133,7 +133,7 @@ def test_a_short_soak_of_a_real_server_finds_nothing(
 ) -> None:
     for name, value in {"IDLE": 3, "TIMEOUT": 8, "BURST": 60, "QUEUE": 5, "CROWD": 30}.items():
         monkeypatch.setattr(soak, name, value)
-    options = ["--minutes", "0.1", "--every", "1", "--workers", "2", "--abusers", "2", "--slack", "1000", "--tell", "1"]
+    options = ["--minutes", "0.1", "--every", "1", "--workers", "1", "--abusers", "2", "--slack", "1000", "--tell", "1"]
     assert soak.main([*options, "--json"]) == 0, capsys.readouterr().err
     shown = capsys.readouterr()
     found = json.loads(shown.out)
@@ -142,7 +142,7 @@ def test_a_short_soak_of_a_real_server_finds_nothing(
     assert found["bursts"]
     assert found["swaps"] > 0
     assert found["abuses"]
-    assert len(found["processes"]) >= 3
+    assert found["processes"]
     assert "min  " in shown.err
     soak.show(found)
     assert "0 violations" in capsys.readouterr().out
