@@ -1,1 +1,1 @@
-"""Tests of what users trust the product with: that it holds under load, abuse and failure."""
+"""Tests of what users rely on: files from strangers, old files, load, abuse, crashes and bad numbers."""

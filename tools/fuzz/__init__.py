@@ -1,0 +1,1 @@
+"""Damaged and hostile files, thrown at everything that reads files: python -m tools.fuzz --help."""
