@@ -56,6 +56,7 @@ ORDER = [
     "decaf.progress",
     "decaf.compiled",
     "decaf.datasets.parts",
+    "decaf.datasets.arrow",
     "decaf.datasets.files",
     "decaf.datasets.columns",
     "decaf.datasets.pairs",

@@ -26,7 +26,10 @@ __all__ = [
     "TokenSettings",
     "recipe",
     "recipe_of",
+    "too_deep",
 ]
+
+_DEEPEST = 32
 
 
 def _setting(
@@ -256,6 +259,18 @@ class Config:
             for stage, cls in _stages().items()
             for spec in dataclasses.fields(cls)
         ]
+
+
+def too_deep(value: object) -> bool:
+    """Whether JSON is nested deeper than anything of ours: what walks through it would come to its limits."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for one in level
+            for inner in (one.values() if isinstance(one, dict) else one if isinstance(one, list) else ())
+        ]
+    return bool(level)
 
 
 def _stages() -> dict[str, type[_Stage]]:

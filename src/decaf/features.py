@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from array import array
@@ -10,6 +11,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain, pairwise
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +23,7 @@ from decaf.datasets import Dataset, Items
 from decaf.errors import DataError, FeatureError
 from decaf.progress import Advance, progress
 
-__all__ = ["Features", "split_words", "texts_of", "unit_values", "with_features"]
+__all__ = ["Features", "read_tokenizer", "split_words", "texts_of", "unit_values", "with_features"]
 
 _LARGEST = 128_000  # tokens, however large the dataset
 _SMALLEST = 2_000
@@ -30,6 +32,12 @@ _PAIR_COUNT = 3  # texts that must hold a pair of words before it gets a token o
 _ALPHABET = 5_000  # characters that may be pieces of their own
 _UNKNOWN = "[UNK]"
 _CONTINUED = "##"  # WordPiece's mark of a piece inside a word
+_WORD_PIECE = {  # all that a tokenizer says beside its pieces
+    "type": "WordPiece",
+    "unk_token": _UNKNOWN,
+    "continuing_subword_prefix": _CONTINUED,
+    "max_input_chars_per_word": _LONGEST,
+}
 _STOP_WORDS = frozenset(
     "a about an and are as at be by can do for from has have how if in into is it its not of on or that the their this "
     "to was were what when which will with you your".split()
@@ -207,6 +215,26 @@ def with_features(dataset: Dataset, settings: FeatureSettings, features: Feature
         test=replace(dataset.test, documents=test),
         labels=labels,
     )
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer of a file that decaf wrote, made anew of its pieces.
+
+    The library's own reader would take any part that a file names, also such as take all time and memory there is.
+    """
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        model = stored["model"]
+        pieces = model.pop("vocab")
+        plain = not any(value for name, value in stored.items() if name not in ("version", "model"))
+        numbered = all(type(row) is int for row in pieces.values())
+        if not plain or model != _WORD_PIECE or not numbered or sorted(pieces.values()) != list(range(len(pieces))):
+            raise ValueError("it was not written by decaf")
+        if pieces.get(_UNKNOWN) != len(pieces) - 1:
+            raise ValueError(f"{_UNKNOWN} is not the last piece")
+        return Tokenizer(models.WordPiece(pieces, unk_token=_UNKNOWN, max_input_chars_per_word=_LONGEST))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise FeatureError(f"{path}: is no tokenizer ({error})") from error
 
 
 def _learn_pieces(words: Counter[str], settings: FeatureSettings) -> Tokenizer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,18 +16,25 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
-from tokenizers import Tokenizer
 
 from decaf.config import Config, FeatureSettings, recipe_of
 from decaf.datasets import Items
+from decaf.datasets.arrow import read_arrow, write_arrow
 from decaf.datasets.files import share
 from decaf.errors import ConfigError, DecafError, ModelError
-from decaf.features import Features
+from decaf.features import Features, read_tokenizer
 from decaf.header import ADVICE, FORMAT, read_header
 from decaf.networks import Instance
 from decaf.packed import Packed
 
 __all__ = ["Column", "Model"]
+
+_NEEDED, _OF_TEXTS = {"labels.arrow"}, {"tokenizer.json", "features.json"}
+_HEAVIEST = 1000.0  # that a token can be: logarithms of counts are far below
+_UNREADABLE = (
+    *(KeyError, ValueError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, RuntimeError),
+    *(OSError, pa.ArrowException, SafetensorError),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,9 +88,8 @@ class Model:
         folder = Path(folder)
         content = read_header(folder)
         files = content.pop("files")
-        for name in files:
-            if Path(name).name != name or not (folder / name).is_file():
-                raise ModelError(f"{folder / name}: is missing; {ADVICE}")
+        for name in {*files, *_NEEDED, *(_OF_TEXTS if _OF_TEXTS & files.keys() else ())}:
+            _check_there(folder, name, files)
         with ThreadPoolExecutor() as pool:  # large files are read for their checksums while the rest goes on
             found = {name: pool.submit(_digest, folder / name) for name in files} if verify else {}
             model: Model | ModelError
@@ -93,7 +99,11 @@ class Model:
             except ModelError as error:
                 model = error
             for name, digest in found.items():
-                if digest.result() != files[name]:
+                try:
+                    same = digest.result() == files[name]
+                except OSError as error:
+                    raise ModelError(f"{folder / name}: cannot be read ({error}); {ADVICE}") from error
+                if not same:
                     raise ModelError(f"{folder / name}: is damaged (checksum); {ADVICE}")
         if isinstance(model, ModelError):
             raise model
@@ -112,12 +122,15 @@ class Model:
             raise ModelError(
                 f"{folder / 'model.json'}: {error}; this decaf does not know the model's settings"
             ) from error
-        except (KeyError, ValueError, TypeError, IndexError, OSError, pa.ArrowException, SafetensorError) as error:
+        except _UNREADABLE as error:
             raise ModelError(f"{folder}: cannot be read ({error}); {ADVICE}") from error
         if not packed:
             raise ModelError(f"{folder}: holds no instance; {ADVICE}")
         if any(len(one.labels.numbers) != len(kept) for one in packed):
             raise ModelError(f"{folder}: labels and instances are not of one model; {ADVICE}")
+        tokens = {len(one.far.table) for one in packed} | (set() if features is None else {features.count})
+        if len(tokens) != 1 or len({one.labels.weights.shape[1] for one in packed}) != 1:
+            raise ModelError(f"{folder}: features and instances are not of one model; {ADVICE}")
         content.pop("format")
         return cls(config, features, labels, kept, packed, content, frequency, version)
 
@@ -168,20 +181,33 @@ class Model:
         }
         if self.frequency is not None:
             columns["frequency"] = pa.array(self.frequency, pa.int64())
-        table = pa.table(columns)
-        with pa.OSFile(str(path), "wb") as out, pa.ipc.new_file(out, table.schema) as writer:
-            writer.write_table(table)
+        write_arrow(pa.table(columns), path)
+
+
+def _check_there(folder: Path, name: str, files: Mapping[str, str]) -> None:
+    """Refuse a file that is not there, that model.json does not list, or that lies elsewhere."""
+    path = folder / name
+    try:
+        there = Path(name).name == name and name in files and path.is_file()
+        outside = there and path.is_symlink() and path.resolve().parent != folder.resolve()
+    except (OSError, ValueError, RuntimeError):  # a name that no file can have, or links in a circle
+        there = outside = False
+    if outside:
+        raise ModelError(f"{path}: is a link that leads out of the folder; copy the file there")
+    if not there:
+        raise ModelError(f"{path}: is missing; {ADVICE}")
 
 
 def _read_features(folder: Path, settings: FeatureSettings) -> Features:
-    try:
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    except Exception as error:  # the library raises nothing narrower
-        raise ModelError(f"{folder / 'tokenizer.json'}: cannot be read ({error})") from error
     stored = json.loads((folder / "features.json").read_text(encoding="utf-8"))
+    words, pairs, idf = stored["words"], stored.get("pairs", []), np.array(stored["idf"], dtype=np.float64)
+    for texts in (words, pairs):
+        if type(texts) is not list or not all(type(text) is str for text in texts):
+            raise ValueError("words are no texts")
+    if idf.ndim != 1 or not ((idf > 0) & (idf <= _HEAVIEST)).all():
+        raise ValueError("words weigh nothing, or too much")
     try:
-        idf, pairs = np.array(stored["idf"], dtype=np.float32), stored.get("pairs", ())
-        return Features(tokenizer, stored["words"], idf, settings, pairs)
+        return Features(read_tokenizer(folder / "tokenizer.json"), words, idf.astype(np.float32), settings, pairs)
     except DecafError as error:
         raise ModelError(f"{folder}: {error}") from error
 
@@ -209,11 +235,19 @@ class Column(Sequence[str]):
 
 
 def _read_labels(folder: Path) -> tuple[Items, NDArray[np.int64], NDArray[np.int64] | None]:
-    table = pa.ipc.open_file(pa.memory_map(str(folder / "labels.arrow"))).read_all()
-    table.validate(full=True)  # texts are read later, when nobody looks for damage
+    table = read_arrow(folder / "labels.arrow")
     items = Items(len(table), Column(table["id"]), Column(table["text"]))
-    frequency = table["frequency"].to_numpy() if "frequency" in table.column_names else None
-    return items, np.flatnonzero(table["trained"].to_numpy()), frequency
+    frequency = _numbers(table["frequency"], pa.int64()) if "frequency" in table.column_names else None
+    if frequency is not None and (frequency < 0).any():
+        raise ValueError("labels have less than no documents")
+    return items, np.flatnonzero(_numbers(table["trained"], pa.bool_())), frequency
+
+
+def _numbers(column: pa.ChunkedArray, kind: pa.DataType) -> NDArray[Any]:
+    if column.type != kind or column.null_count:
+        raise ValueError(f"a column of labels is not of {kind}")
+    values: NDArray[Any] = column.to_numpy()
+    return values
 
 
 def _read_packed(path: Path) -> Packed:

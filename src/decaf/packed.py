@@ -24,6 +24,10 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 _NARROW = ((1 << 16, 128), (1 << 62, 64))  # up to so many clusters, so many directions
+_ROWS = (
+    *("near.table", "far.table", "clusters.weights", "labels.weights", "labels.texts"),
+    *("labels.likeness", "labels.shares", "labels.cue_weights"),
+)  # of eight bits, or as they were
 _PARTS = len(Parts._fields) - 2  # of a score, beside labels and classifier
 
 
@@ -316,6 +320,15 @@ class Packed:
         for name, (shape, kinds) in self._expected().items():
             if arrays[name].shape != shape or arrays[name].dtype not in kinds:
                 raise ValueError(f"{name} is not of the model")
+        kept = {arrays[name].dtype for name in _ROWS}
+        if len(kept) != 1 or min(*self.clusters.rotation.shape, len(self.far.table), len(labels.numbers)) < 1:
+            raise ValueError("rows are of several kinds, or there are none")
+        of_rows = () if self.searched else _ROWS  # a graph of neighbours is made of numbers alone
+        for name, array in arrays.items():
+            if name not in of_rows and array.dtype == np.float32 and not np.isfinite(array).all():
+                raise ValueError(f"{name} holds what is no number")
+        if self.curve is not None and (np.diff(self.curve.tails, prepend=np.float32(-1)) <= 0).any():
+            raise ValueError("places between head and tail are not in order")
         sizes = [*(len(level.bias) for level in self.above), len(self.clusters.bias)]
         if min(sizes) < 1 or any(below % above for above, below in pairwise(sizes)):
             raise ValueError("levels of the tree do not fit")

@@ -141,9 +141,11 @@ def _reached(scores: Floats, wanted: int) -> float:
     bins = np.zeros(_BINS, np.int64)
     step = (_BINS - 1) / (high - low)
     for score in scores:
-        bins[int((score - low) * step)] += 1
+        at = (score - low) * step
+        if 0 <= at < _BINS:  # or it is no number
+            bins[int(at)] += 1
     bin_, reached = _BINS, 0
-    while reached < wanted:
+    while reached < wanted and bin_:
         bin_ -= 1
         reached += bins[bin_]
     return low + (bin_ - 1) / step if bin_ else low
