@@ -12,15 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from decaf.datasets.files import read_lines, read_records
-from decaf.datasets.tables import ID_COLUMNS, TEXT_COLUMNS, open_csv, text_cell, usual_column
+from decaf.datasets.tables import ID_COLUMNS, TEXT_COLUMNS, open_csv, parquet_records, text_cell, usual_column
 from decaf.errors import DataError
-from decaf.progress import progress
 
 __all__ = ["INPUTS", "STANDARD_INPUT", "Document", "kind_of", "open_documents"]
 
 INPUTS = (".txt", ".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 STANDARD_INPUT = Path("-")
-_ROWS = 10_000  # of Parquet, read at a time
 
 Document = tuple[str, str]  # id and text
 _Record = tuple[int, dict[str, Any]]  # line (in Parquet: row) and cells
@@ -46,7 +44,8 @@ def open_documents(source: Path, text: str) -> Generator[Document, None, None]:
     if kind == ".parquet":
         file = _open_parquet(source)
         columns = _choose_columns(source, file.schema_arrow.names, text)
-        return _documents(source, _parquet_records(source, file, columns), columns)
+        wanted = list(dict.fromkeys(name for name in columns if name is not None))
+        return _documents(source, parquet_records(source, file, wanted), columns)
     header, records = _open_json(source) if "json" in kind else open_csv(source, "\t" if kind == ".tsv" else None)
     columns = _choose_columns(source, header, text) if header else ("", None)
     return _documents(source, records, columns)
@@ -75,20 +74,6 @@ def _open_parquet(path: Path) -> pq.ParquetFile:
         return pq.ParquetFile(path, buffer_size=1 << 20)  # a row group may be larger than memory
     except _PARQUET_ERRORS as error:
         raise DataError(f"{path}: is not valid Parquet ({error})") from error
-
-
-def _parquet_records(path: Path, file: pq.ParquetFile, columns: _Columns) -> Iterator[_Record]:
-    row = 0
-    wanted = list(dict.fromkeys(name for name in columns if name is not None))
-    try:
-        with file, progress(f"reading {path.name}", file.metadata.num_rows) as advance:
-            for batch in file.iter_batches(batch_size=_ROWS, columns=wanted):
-                for record in batch.to_pylist():
-                    row += 1
-                    yield row, record
-                advance(batch.num_rows)
-    except _PARQUET_ERRORS as error:
-        raise DataError.at(path, row + 1, f"cannot be read ({error})") from error
 
 
 def _choose_columns(path: Path, header: Sequence[str], chosen: str) -> _Columns:

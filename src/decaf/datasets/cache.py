@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
+from decaf.datasets.arrow import read_arrow, write_arrow
 from decaf.datasets.files import new_folder
 from decaf.datasets.parts import Items, Part, Parts, no_pairs
 from decaf.errors import DataError
@@ -79,8 +80,7 @@ def _store(parts: Parts, folder: Path) -> None:
         table = pa.table(
             {key: pa.array(column, pa.large_string()) for key, column in columns.items() if column is not None}
         )
-        with pa.OSFile(str(folder / f"{name}.arrow"), "wb") as out, pa.ipc.new_file(out, table.schema) as writer:
-            writer.write_table(table)
+        write_arrow(table, folder / f"{name}.arrow")
         if items.features is not None:
             _store_matrix(items.features, folder / f"{name}.features")
     _store_matrix(parts.train.truth, folder / "train.truth")
@@ -90,18 +90,21 @@ def _store(parts: Parts, folder: Path) -> None:
 
 
 def _load(folder: Path) -> Parts:
+    if not all(path.is_file() or path.is_dir() for path in folder.rglob("*")):
+        raise ValueError("holds what is no file")  # a pipe would be waited for
     counts = json.loads((folder / "counts.json").read_text(encoding="ascii"))
     train, test, labels = (_load_items(folder, *of) for of in zip(("train", "test", "labels"), counts, strict=True))
-    return Parts(
-        Part(train, _load_matrix(folder / "train.truth"), no_pairs()),
-        Part(test, _load_matrix(folder / "test.truth"), no_pairs()),
-        labels,
-    )
+    truths = [_load_matrix(folder / f"{name}.truth") for name in ("train", "test")]
+    if any(truth.shape[1] != labels.count for truth in truths):
+        raise ValueError("labels and their numbers do not fit")
+    return Parts(Part(train, truths[0], no_pairs()), Part(test, truths[1], no_pairs()), labels)
 
 
 def _load_items(folder: Path, name: str, count: int) -> Items:
-    with pa.memory_map(str(folder / f"{name}.arrow")) as source:
-        columns: dict[str, list[str]] = pa.ipc.open_file(source).read_all().to_pydict()
+    table = read_arrow(folder / f"{name}.arrow")
+    if any(column.type != pa.large_string() or column.null_count for column in table.columns):
+        raise ValueError("a column holds no texts")
+    columns: dict[str, list[str]] = table.to_pydict()
     features = folder / f"{name}.features"
     return Items(count, **columns, features=_load_matrix(features) if features.is_dir() else None)
 
@@ -115,9 +118,13 @@ def _store_matrix(matrix: sparse.csr_array, folder: Path) -> None:
 
 def _load_matrix(folder: Path) -> sparse.csr_array:
     arrays: dict[str, Any] = {
-        key: np.load(folder / f"{key}.npy", mmap_mode="r", allow_pickle=False) for key in ("data", "indices", "indptr")
+        key: np.load(folder / f"{key}.npy", mmap_mode="r", allow_pickle=False)
+        for key in ("data", "indices", "indptr", "shape")
     }
-    rows, columns = np.load(folder / "shape.npy", allow_pickle=False).tolist()
+    rows, columns = arrays["shape"].tolist()
+    if arrays["data"].dtype != np.float32 or arrays["indices"].dtype.kind != "i" or len(arrays["indptr"]) != rows + 1:
+        raise ValueError("is no matrix of ours")
     matrix = sparse.csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=(rows, columns), copy=False)
+    matrix.check_format(full_check=True)  # what computes with it looks nothing up twice
     matrix.has_canonical_format = True
     return matrix

@@ -14,13 +14,28 @@ from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from decaf.errors import DataError
+from decaf.config import too_deep
+from decaf.errors import ConfigError, DataError
 from decaf.progress import Advance, progress
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["find_file", "new_folder", "open_bytes", "read_bytes", "read_json", "read_lines", "read_records", "share"]
+__all__ = [
+    "find_file",
+    "most_bytes",
+    "new_folder",
+    "open_bytes",
+    "read_bytes",
+    "read_json",
+    "read_lines",
+    "read_records",
+    "share",
+    "too_large",
+]
+
+_UNPACKED = 256 << 20  # bytes that any file may unpack to
+_RATIO = 100  # and times its size; texts seldom shrink to a tenth
 
 
 def find_file(folder: Path, *names: str) -> Path | None:
@@ -32,13 +47,29 @@ def find_file(folder: Path, *names: str) -> Path | None:
     return None
 
 
+def most_bytes(path: Path) -> int:
+    """What a file may unpack to, or promise in its header, in bytes: $DECAF_UNPACKED, or by its size."""
+    chosen = os.environ.get("DECAF_UNPACKED", "")
+    if chosen and not (chosen.isascii() and chosen.isdecimal() and 0 < int(chosen) < 1 << 63):
+        raise ConfigError(f"DECAF_UNPACKED must be a number of bytes, not {chosen!r}")
+    return int(chosen) if chosen else max(_UNPACKED, _RATIO * path.stat().st_size)
+
+
+def too_large(path: Path, most: int) -> DataError:
+    """The error for a file that takes far more memory than its size lets expect."""
+    expected = f"{path.stat().st_size:,} bytes that would take more than {most:,}"
+    return DataError(f"{path}: has {expected}; if you trust it, set DECAF_UNPACKED to the bytes it may take")
+
+
 @contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     """Open a plain or gzipped file for reading, with progress; whatever is wrong with the bytes is a DataError."""
     try:
         with path.open("rb") as file, progress(f"reading {path.name}", path.stat().st_size) as advance:
             watched = BufferedReader(_Watched(file, advance), 1 << 16)
-            stream: Any = gzip.GzipFile(fileobj=watched) if path.suffix == ".gz" else watched
+            stream: Any = watched
+            if path.suffix == ".gz":
+                stream = BufferedReader(_Bounded(gzip.GzipFile(fileobj=watched), path), 1 << 16)
             with stream:
                 yield stream
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -64,6 +95,24 @@ class _Watched(RawIOBase):
         view[: len(data)] = data
         self._advance(len(data))
         return len(data)
+
+
+class _Bounded(RawIOBase):
+    """A packed file that does not give more than it may."""
+
+    def __init__(self, stream: gzip.GzipFile, path: Path) -> None:
+        self._stream, self._path = stream, path
+        self._most = self._left = most_bytes(path)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        count = self._stream.readinto(buffer)
+        self._left -= count
+        if self._left < 0:
+            raise too_large(self._path, self._most)
+        return count
 
 
 def read_bytes(path: Path) -> bytes:
@@ -105,6 +154,8 @@ def read_json(path: Path) -> dict[str, Any]:
         raise DataError(f"{path}: is not JSON ({error})") from error
     if not isinstance(value, dict):
         raise DataError(f"{path}: expected a JSON object, found {str(value)[:40]!r}")
+    if too_deep(value):
+        raise DataError(f"{path}: is nested too deeply")
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:

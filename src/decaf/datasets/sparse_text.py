@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import sparse
 
-from decaf.datasets.files import open_bytes
+from decaf.datasets.files import most_bytes, open_bytes, too_large
 from decaf.errors import DataError
 from decaf.progress import progress
 
@@ -126,6 +126,8 @@ def _header(stream: IO[bytes], path: Path, names: str) -> list[int]:
     sizes = [int(number) for number in numbers]
     if max(sizes) > _MOST:
         raise DataError.at(path, 1, f"sizes over {_MOST} are not supported, found {max(sizes)}")
+    if 8 * max(sizes) > (most := most_bytes(path)):  # what is counted by column takes eight bytes for each
+        raise too_large(path, most)
     return sizes
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from decaf.config import TableSettings
 from decaf.datasets.columns import ItemColumns, TargetColumns, text_of
-from decaf.datasets.files import find_file, read_lines, read_records
+from decaf.datasets.files import find_file, most_bytes, read_lines, read_records, too_large
 from decaf.datasets.parts import Items, Part, Parts, empty_part, no_pairs
 from decaf.errors import DataError
 from decaf.progress import progress
@@ -24,6 +24,7 @@ __all__ = [
     "TABLE_SUFFIXES",
     "TEXT_COLUMNS",
     "open_csv",
+    "parquet_records",
     "read_tables",
     "table_files",
     "text_cell",
@@ -38,6 +39,8 @@ TEXT_COLUMNS = ("text", "title", "name", "query", "document")
 _LABELS = ("labels", "label", "targets", "target", "tags", "categories")
 ID_COLUMNS = ("id", "uid")
 _SEPARATORS = ";|,\t"
+_ROWS = 1024  # of Parquet, read at a time
+_ROW = 64  # bytes that a row takes at the least, however short
 
 _Record = tuple[int, dict[str, Any]]  # line (in Parquet: row) and cells
 
@@ -264,9 +267,9 @@ def open_csv(path: Path, delimiter: str | None) -> tuple[list[str], Iterator[_Re
 
     table = rows()
     _, header = next(table, (1, []))
-    repeated = {name for name in header if header.count(name) > 1}
+    repeated = sorted(name for name, count in Counter(header).items() if count > 1)
     if repeated:
-        raise DataError.at(path, 1, f"column {sorted(repeated)[0]!r} is there twice")
+        raise DataError.at(path, 1, f"column {repeated[0]!r} is there twice")
 
     def records() -> Iterator[_Record]:
         for line, row in table:
@@ -286,19 +289,46 @@ def _open_parquet(path: Path) -> tuple[list[str], Iterator[_Record]]:
         names = file.schema_arrow.names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: is not valid Parquet ({error})") from error
+    return names, parquet_records(path, file)
 
-    def records() -> Iterator[_Record]:
-        row = 0
-        try:
-            with file:
-                for batch in file.iter_batches():
-                    for record in batch.to_pylist():
-                        row += 1
-                        yield row, record
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise DataError.at(path, row + 1, f"cannot be read ({error})") from error
 
-    return names, records()
+def parquet_records(path: Path, file: Any, columns: Sequence[str] | None = None) -> Iterator[_Record]:  # noqa: ANN401
+    """The rows of an open Parquet file, a few at a time; what takes far more memory than its size says is refused."""
+    import pyarrow as pa
+
+    row = taken = 0
+    try:
+        most, again = most_bytes(path), "dictionary" in str(file.schema_arrow)  # values may be said again and again
+        with file, progress(f"reading {path.name}", file.metadata.num_rows) as advance:
+            for batch in file.iter_batches(batch_size=_rows_at_a_time(path, file, most), columns=columns):
+                taken += batch.nbytes + _ROW * batch.num_rows
+                for record in batch.to_pylist():
+                    row += 1
+                    taken += _length(list(record.values())) if again else 0
+                    if taken > most:
+                        raise too_large(path, most)
+                    yield row, record
+                advance(batch.num_rows)
+    except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
+        raise DataError.at(path, row + 1, f"cannot be read ({error})") from error
+
+
+def _length(cell: object) -> int:
+    """Characters of all texts in a cell."""
+    if isinstance(cell, list):
+        return sum(map(_length, cell))
+    return len(cell) if isinstance(cell, str | bytes) else 0
+
+
+def _rows_at_a_time(path: Path, file: Any, most: int) -> int:  # noqa: ANN401 - pyarrow has no types
+    """So many that they fit, were each of them as long as all that a column holds: few bytes can say it again."""
+    about = file.metadata
+    groups = [about.row_group(number) for number in range(about.num_row_groups)]
+    sizes = [group.column(number).total_uncompressed_size for group in groups for number in range(group.num_columns)]
+    largest = max(sizes, default=0)
+    if largest > most or about.num_rows * _ROW > most:
+        raise too_large(path, most)
+    return max(1, min(_ROWS, most // max(1, largest)))
 
 
 def _item_cells(items: Items) -> dict[str, list[Any]]:
