@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import lzma
+import math
+import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from decaf.datasets.files import most_bytes, too_large
 from decaf.datasets.parts import Pairs, pair_keys
 from decaf.errors import DataError
 
 __all__ = ["Match", "Predictions", "drop_pairs", "load_scores", "save_scores"]
 
 _BLOCK = 1 << 22  # entries ranked at a time
+_UNREADABLE = (
+    *(OSError, ValueError, KeyError, IndexError, EOFError, TypeError, AttributeError, RuntimeError, ArithmeticError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+)
 
 
 class Match(NamedTuple):
@@ -126,21 +135,61 @@ def load_scores(path: Path, documents: int, labels: int) -> sparse.csr_array:
         raise DataError(f"{path}: is no .npz file; expected a sparse matrix as scipy.sparse.save_npz writes it")
     try:
         with path.open("rb") as stream:
-            scores = sparse.csr_array(sparse.load_npz(stream))
-        scores.check_format(full_check=True)
+            shape = _stored_shape(path, stream)
+            if shape != (documents, labels):
+                found = " x ".join(map(str, shape))
+                raise DataError(f"{path}: is {found}; expected {documents} documents x {labels} labels")
+            stream.seek(0)
+            scores = _as_csr(sparse.load_npz(stream))
         scores.sum_duplicates()
-    except (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+    except _UNREADABLE as error:
         advice = "expected a sparse matrix as scipy.sparse.save_npz writes it"
         raise DataError(f"{path}: cannot be read ({error}); {advice}") from error
-    if scores.shape != (documents, labels):
-        raise DataError(
-            f"{path}: is {' x '.join(map(str, scores.shape))}; expected {documents} documents x {labels} labels"
-        )
     if scores.dtype.kind not in "fiub" or np.any(np.isnan(scores.data)):
         raise DataError(
             f"{path}: expected real numbers as scores, found {scores.dtype} with values that are not numbers"
         )
     return scores
+
+
+def _stored_shape(path: Path, stream: IO[bytes]) -> tuple[int, ...]:
+    """The shape of a stored matrix, when no part of it takes more memory than it has bytes, nor all too much."""
+    with zipfile.ZipFile(stream) as stored:
+        sizes = {member.filename: member.file_size for member in stored.infolist()}
+        if sum(sizes.values()) > (most := most_bytes(path)):
+            raise too_large(path, most)
+        for name, size in sizes.items():
+            with stored.open(name) as member:
+                count, dtype = _npy_header(member)
+                if count * dtype.itemsize > size - member.tell():
+                    raise ValueError(f"{name} promises more than it holds")
+        with stored.open("shape.npy") as member:
+            shape = np.lib.format.read_array(member, allow_pickle=False)
+    return tuple(int(size) for size in shape.ravel())
+
+
+def _as_csr(stored: Any) -> sparse.csr_array:  # noqa: ANN401 - a matrix of any layout
+    """The matrix by rows; its numbers are looked at first, as what rewrites it looks nothing up twice."""
+    if stored.format == "dia" and not np.all((stored.offsets > -stored.shape[0]) & (stored.offsets < stored.shape[1])):
+        raise ValueError("a diagonal lies outside")
+    if stored.format in ("csr", "csc", "bsr"):
+        stored.check_format(full_check=True)
+    scores = sparse.csr_array(stored)
+    scores.check_format(full_check=True)
+    return scores
+
+
+def _npy_header(stream: IO[bytes]) -> tuple[int, np.dtype[Any]]:
+    """How many values an array has, and of which type."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    try:
+        shape, _, dtype = read(stream)
+    except (SyntaxError, tokenize.TokenError) as error:
+        raise ValueError(f"its header is damaged ({error})") from error
+    if any(size < 0 for size in shape):
+        raise ValueError("an array has less than nothing")
+    return math.prod(shape), dtype
 
 
 def save_scores(scores: sparse.csr_array, path: Path) -> None:
