@@ -6,7 +6,8 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 
 from decaf.errors import StoreError
@@ -21,6 +22,17 @@ _TABLES = (
     "create table if not exists counters (name text primary key, value integer not null) without rowid",
     "insert or ignore into counters values ('reloads', 0)",
 )
+_SCHEMA = "select type, name, sql from sqlite_master"
+_ADVICE = "restore the file, remove it to begin anew, or name another one with --labels"
+
+
+@cache
+def _own_schema() -> frozenset[tuple[str, str, str]]:
+    """What a file of changes holds."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        for statement in _TABLES:
+            database.execute(statement)
+        return frozenset(database.execute(_SCHEMA))
 
 
 def store_path(model: str | Path) -> Path:
@@ -39,6 +51,7 @@ class SqliteStore:
         with self._told():
             self._database = sqlite3.connect(self.path, timeout=_WAIT, check_same_thread=False, isolation_level=None)
             try:
+                self._check()
                 self._use_wal()
                 self._database.execute("pragma synchronous = full")  # what is acknowledged survives a power cut
                 self._begin()
@@ -70,7 +83,11 @@ class SqliteStore:
     def changes(self) -> list[Change]:
         """All changes, in the order of ids."""
         with self._told(), self._lock:
-            return [Change(*row) for row in self._database.execute("select id, text, at from labels order by id")]
+            rows = self._database.execute("select id, text, at from labels order by id").fetchall()
+        for label, text, at in rows:
+            if type(label) is not str or type(at) is not str or not isinstance(text, str | None):
+                raise StoreError(f"{self.path}: holds a label that is no text ({label!r}); {_ADVICE}")
+        return [Change(*row) for row in rows]
 
     def stamp(self) -> tuple[int, int]:
         """Another value whenever anybody has written."""
@@ -87,13 +104,29 @@ class SqliteStore:
     def reloads(self) -> int:
         """How often that was asked."""
         with self._told(), self._lock:
-            (count,) = self._database.execute("select value from counters where name = 'reloads'").fetchone()
-            return int(count)
+            found = self._database.execute("select value from counters where name = 'reloads'").fetchone()
+        if found is None or type(found[0]) is not int:
+            raise StoreError(f"{self.path}: is damaged (counters); {_ADVICE}")
+        count: int = found[0]
+        return count
 
     def close(self) -> None:
         """Let go of the file."""
         with self._told(), self._lock:
             self._database.close()
+
+    def _check(self) -> None:
+        """Refuse a file of something else, before it is written to or more is read.
+
+        A view, a trigger or a computed column could take all time and memory there is.
+        """
+        self._database.execute("pragma trusted_schema = off")
+        (version,) = self._database.execute("pragma user_version").fetchone()
+        if version > _FORMAT:
+            raise StoreError(f"{self.path}: has format {version} and this decaf reads {_FORMAT}; install a newer decaf")
+        found = set(self._database.execute(_SCHEMA))
+        if found - _own_schema() or (version == _FORMAT and found != _own_schema()):
+            raise StoreError(f"{self.path}: holds something else than changes of labels; {_ADVICE}")
 
     def _use_wal(self) -> None:
         """Readers and writers do not wait for each other; of those that begin a file at once, all but one try again."""
@@ -109,8 +142,6 @@ class SqliteStore:
 
     def _begin(self) -> None:
         (version,) = self._database.execute("pragma user_version").fetchone()
-        if version > _FORMAT:
-            raise StoreError(f"{self.path}: has format {version} and this decaf reads {_FORMAT}; install a newer decaf")
         if version == _FORMAT:
             return  # whoever opens the file to read it has written nothing
         with self._database:
