@@ -52,17 +52,25 @@ def keep_evaluation(evaluation: Evaluation, folder: Path) -> None:
     """Write how a model fares beside it, for its card; where nothing can be written, it is left out."""
     aside = folder / ".evaluation.json.part"
     with suppress(OSError):
-        aside.write_text(json.dumps(asdict(evaluation), indent=1) + "\n", encoding="utf-8")
+        aside.unlink(missing_ok=True)  # or what came with the folder, such as a link, would be written through
+        with aside.open("x", encoding="utf-8") as stream:
+            stream.write(json.dumps(asdict(evaluation), indent=1) + "\n")
         aside.replace(folder / "evaluation.json")
 
 
 def kept_evaluation(folder: Path) -> Evaluation | None:
     """What was written there, if it can be read."""
+    if not (folder / "evaluation.json").is_file():
+        return None
     try:
         content = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
         metrics = {str(name): float(value) for name, value in content["metrics"].items()}
-        return Evaluation(str(content["dataset"]), metrics, [Quantile(**one) for one in content["quantiles"]])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        quantiles = [
+            Quantile(int(one["labels"]), float(one["mean_frequency"]), float(one["contribution"]))
+            for one in content["quantiles"]
+        ]
+        return Evaluation(str(content["dataset"]), metrics, quantiles)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return None
 
 

@@ -52,11 +52,14 @@ class Checkpoint:
         self._next = time.monotonic()
         if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - _KNOWN):
             raise TrainingError(f"{folder}: is there and holds something else; choose a new folder")
+        for path in (self._folder, *(self._folder.iterdir() if self._folder.is_dir() else ()), self._record):
+            if path.is_symlink() or (path.exists() and not path.is_file() and path != self._folder):
+                raise TrainingError(f"{path}: is no file of a run; remove it, or choose another folder")
         owner = self._folder / "run.json"
         if owner.is_file():
             try:
                 kept = json.loads(owner.read_text(encoding="utf-8"))["fingerprint"]
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError, OSError):
                 kept = None
             if kept != fingerprint:
                 raise TrainingError(
