@@ -82,6 +82,7 @@ class PartSettings:
     kind: str  # suffix of the output
     threads: int
     changes: tuple[Change, ...]
+    verify: bool = True
 
 
 class PartMaker:
@@ -91,7 +92,7 @@ class PartMaker:
         settings = of.settings
         self._settings, self._write = settings, _WRITERS[of.kind]
         self._predictor = Predictor(
-            Model.load(of.model),
+            Model.load(of.model, verify=of.verify),
             device=settings.device,
             tail=settings.tail,
             fast=settings.fast,
@@ -124,13 +125,14 @@ def predict_file(
     threads: int = 1,
     labels: str | Path = "",
     engine: Engine = here,
+    verify: bool = True,
 ) -> int:
     """Predict every document of a file into another file, and return how many there are.
 
     Suffixes name the formats; `-` reads standard input, one text a line. Memory holds one chunk of documents. Finished
     chunks lie in a folder beside the output, named as it is with `.parts` behind, until the output is whole: called
     again after a stop, the same call does only what is missing. `threads` are used by the fast scorer alone;
-    `labels` says where live labels are kept, if not beside the model.
+    `labels` says where live labels are kept, if not beside the model; `verify` compares its files with their checksums.
     """
     settings = settings or BatchSettings()
     kind = _check_output(output)
@@ -148,7 +150,7 @@ def predict_file(
                 yield number, chunk
 
     with closing(open_documents(source, settings.text)) as documents:
-        made = engine(PartSettings(str(model), settings, kind, threads, tuple(changes)), missing(documents))
+        made = engine(PartSettings(str(model), settings, kind, threads, tuple(changes), verify), missing(documents))
         if not (folder / "state.json").is_file():
             with new_folder(folder) as aside:
                 (aside / "state.json").write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")

@@ -64,6 +64,10 @@ Fast = Annotated[
     ),
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the CPU; left out: one for each core.")]
+Verify = Annotated[
+    bool,
+    typer.Option("--verify/--no-verify", help="Compare the model's files with their checksums, which takes a while."),
+]
 Kept = Annotated[
     str,
     typer.Option(
@@ -166,6 +170,7 @@ def evaluate(
     tail: Tail = None,
     fast: Fast = None,
     threads: Threads = None,
+    verify: Verify = True,
     as_json: AsJson = False,
 ) -> None:
     """Predict the test documents of a dataset with a model, and judge the predictions, the filter applied."""
@@ -176,7 +181,7 @@ def evaluate(
 
     fast = _checked(fast, device)
     with console.session():
-        loaded = Model.load(model)
+        loaded = Model.load(model, verify=verify)
         dataset, count = _load(data, loaded.config), _use_threads(threads)
         predictor = Predictor(loaded, device=device, tail=tail, fast=fast, threads=count)
         evaluation = evaluation_of(predictor, dataset)
@@ -228,6 +233,7 @@ def predict(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes of --engine ray; left out: one for each core.")
     ] = None,
+    verify: Verify = True,
     explain: Annotated[bool, typer.Option("--explain", help="Say which parts and tokens carried each score.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
 ) -> None:
@@ -246,7 +252,8 @@ def predict(
                 "--output goes with --input FILE, without texts, --json and --explain; its suffix is the format"
             )
         settings = BatchSettings(column, top, threshold, tail, device, fast)
-        _predict_file(model, source, output, settings, threads, labels=kept, engine=engine, workers=workers)
+        where = (model, source, output, settings, threads)
+        _predict_file(*where, labels=kept, engine=engine, workers=workers, verify=verify)
         return
     if engine != "local" or workers is not None:
         raise DataError("--engine and --workers go with --input FILE --output OUT; add these")
@@ -259,7 +266,8 @@ def predict(
         if not wanted:
             raise DataError("there is no text to predict; write it behind the model, or name a file with --input")
         count, changes = _use_threads(threads), kept_changes(model, kept)
-        predictor = Predictor(Model.load(model), device=device, tail=tail, fast=fast, threads=count, changes=changes)
+        loaded = Model.load(model, verify=verify)
+        predictor = Predictor(loaded, device=device, tail=tail, fast=fast, threads=count, changes=changes)
         predictions = predictor.predict(wanted, top=top, threshold=threshold)
         pairs = zip(wanted, predictions, strict=True)
         reasons = [predictor.explain(text, matches) for text, matches in pairs] if explain else None
@@ -410,6 +418,7 @@ def serve(
     watch: Annotated[
         bool, typer.Option("--watch/--no-watch", help="Load another model when it stands there.")
     ] = SERVED.watch,
+    verify: Verify = SERVED.verify,
     read_key: Annotated[
         str | None,
         typer.Option(metavar="KEY", envvar="DECAF_READ_KEY", show_envvar=True, help="Who asks must send this key."),
@@ -455,6 +464,7 @@ def serve(
         threads=threads,
         labels=labels,
         watch=watch,
+        verify=verify,
         read_key=read_key or "",
         write_key=write_key or "",
         cors=tuple(cors or ()),
@@ -561,6 +571,7 @@ def _predict_file(
     labels: str,
     engine: str,
     workers: int | None,
+    verify: bool,
 ) -> None:
     from decaf import console
     from decaf.batch import here, predict_file
@@ -581,6 +592,7 @@ def _predict_file(
                 threads=(threads or 1) if many else _use_threads(threads),
                 labels=labels,
                 engine=on_ray(workers) if many else here,
+                verify=verify,
             )
         except KeyboardInterrupt:
             console.say("stopped; run the same command again to go on")

@@ -38,7 +38,9 @@ class Served(NamedTuple):
 class Engine:
     """A model folder in use, with the store of its live labels. All methods may be called from any thread."""
 
-    def __init__(self, folder: Path, labels: str | Path = "", *, threads: int = 1, watch: bool = True) -> None:
+    def __init__(
+        self, folder: Path, labels: str | Path = "", *, threads: int = 1, watch: bool = True, verify: bool = True
+    ) -> None:
         self.folder = folder
         self.store: LabelStore = open_store(folder, labels)
         self.writer: LabelStore = open_store(
@@ -46,6 +48,7 @@ class Engine:
         )  # apart: who looks for changes does not wait for who writes them
         self._threads = threads
         self._watch = watch
+        self._verify = verify
         self._served: Served | None = None
         self._blind = False  # whether changes could not be read the last time
         self._loading = threading.Lock()
@@ -126,7 +129,7 @@ class Engine:
         return facts.st_dev, facts.st_ino, facts.st_mtime_ns
 
     def _opened(self) -> Served:
-        model = Model.load(self.folder)
+        model = Model.load(self.folder, verify=self._verify)
         if model.features is None:
             raise ModelError(f"{self.folder}: was trained on ready features and knows no words; train it on texts")
         stamp = self.store.stamp()  # before the changes are read: what comes after is seen later

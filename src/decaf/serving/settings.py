@@ -24,6 +24,7 @@ class ServeSettings:
     threads: int = 1  # of each worker's scorer
     labels: str = ""  # file of the live labels; empty: beside the model
     watch: bool = True  # load the folder anew when another model stands there
+    verify: bool = True  # compare its files with their checksums
     read_key: str = ""  # empty: everybody may read
     write_key: str = ""  # empty: who may read may write
     cors: tuple[str, ...] = ()  # origins whose pages may ask

@@ -38,7 +38,8 @@ def work(model: Path, settings: ServeSettings, listener: socket.socket) -> None:
     """Answer requests in this process until told to end."""
     sys.setswitchinterval(_SWITCH)
     torch.set_num_threads(settings.threads)
-    service = Service(Engine(model, settings.labels, threads=settings.threads, watch=settings.watch), settings)
+    chosen = {"watch": settings.watch, "verify": settings.verify}
+    service = Service(Engine(model, settings.labels, threads=settings.threads, **chosen), settings)
     server = _Server(service)
     try:
         server.run(sockets=[listener])
