@@ -253,6 +253,14 @@ def test_nothing_in_a_file_runs_when_it_is_read(folder: Path, tmp_path: Path) ->
     assert (tmp_path / "mark").exists()  # the trap would have worked
 
 
+def test_compiled_loops_are_kept_with_the_program_and_never_with_data() -> None:
+    """They are pickled by numba: who can write there could write the program itself."""
+    kept = Path(_reached.stats.cache_path)  # type: ignore[attr-defined]
+    own = [SOURCE, Path.home(), *([Path(os.environ["NUMBA_CACHE_DIR"])] if "NUMBA_CACHE_DIR" in os.environ else [])]
+    assert any(kept.is_relative_to(place) for place in own)
+    assert not kept.is_relative_to(Path.cwd()) or kept.is_relative_to(SOURCE)
+
+
 # Nothing waits.
 
 
@@ -654,7 +662,7 @@ STATEMENTS = {
     "(select 1 union all select x + 1 from c) select cast(x as text) as id, 'amber' as text, '' as at from c",
     "a trigger": "create trigger own after insert on labels begin delete from labels; end",
     "a computed column": "drop table labels; create table labels (id text, text as (hex(zeroblob(450000000))), at)",
-    "another table": "create table more (a)",
+    "another format": "pragma user_version = 0; create table more (a)",
     "no table": "drop table counters",
 }
 
@@ -670,6 +678,17 @@ def test_a_store_of_something_else_is_refused_and_left_alone(tmp_path: Path, kin
     assert isinstance(error, StoreError)
     assert "holds something else than changes of labels; restore the file" in str(error)
     assert path.read_bytes() == before
+
+
+def test_a_table_that_a_tool_has_added_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "labels.sqlite"
+    SqliteStore(path).close()
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript("create table _backup (id integer); insert into _backup values (1)")
+    with closing(SqliteStore(path)) as store:
+        store.put("a", "text")
+        assert [change.id for change in store.changes()] == ["a"]
+        assert store._database.execute("select id from _backup").fetchall() == [(1,)]
 
 
 def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ __all__ = ["Limits", "Report", "fuzz", "main", "replay"]
 
 _ROOT = Path(__file__).parents[2]
 _CASES = 2000  # of one process
-_START = 300.0  # seconds until a process is ready: loops may have to be compiled
+_START = 900.0  # seconds until a process is ready: loops may have to be compiled
 
 
 @dataclass(frozen=True)

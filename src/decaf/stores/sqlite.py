@@ -118,14 +118,17 @@ class SqliteStore:
     def _check(self) -> None:
         """Refuse a file of something else, before it is written to or more is read.
 
-        A view, a trigger or a computed column could take all time and memory there is.
+        A view, a trigger or a computed column could take all time and memory there is. Tables that a tool for backups
+        has added are left alone.
         """
         self._database.execute("pragma trusted_schema = off")
         (version,) = self._database.execute("pragma user_version").fetchone()
         if version > _FORMAT:
             raise StoreError(f"{self.path}: has format {version} and this decaf reads {_FORMAT}; install a newer decaf")
         found = set(self._database.execute(_SCHEMA))
-        if found - _own_schema() or (version == _FORMAT and found != _own_schema()):
+        others = found - _own_schema()
+        begun = version == _FORMAT and found >= _own_schema() and all(kind == "table" for kind, *_ in others)
+        if not begun and (others or version == _FORMAT):
             raise StoreError(f"{self.path}: holds something else than changes of labels; {_ADVICE}")
 
     def _use_wal(self) -> None:
