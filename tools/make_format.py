@@ -21,7 +21,7 @@ from decaf.datasets import Items, Part
 from decaf.datasets.parts import no_pairs
 from decaf.header import FORMAT
 
-__all__ = ["FORMATS", "KINDS", "TEXTS", "answers", "main"]
+__all__ = ["FORMATS", "KINDS", "TEXTS", "answers", "kept_models", "main"]
 
 FORMATS = Path(__file__).parent.parent / "tests" / "trust" / "formats"
 _LABELS, _DOCUMENTS = 20, 160
@@ -52,6 +52,11 @@ def _dataset() -> Dataset:
     part = Part(Items(_DOCUMENTS, None, texts), truth, no_pairs())
     ids = [f"L{row}" for row in range(_LABELS)]
     return Dataset("small", part, part, Items(_LABELS, ids, names))
+
+
+def kept_models() -> list[Path]:
+    """The model folders of all formats that are kept, the newest format first."""
+    return sorted(FORMATS.glob("v*/*/model"), key=lambda path: (-int(path.parts[-3][1:]), path))
 
 
 def answers(model: Model) -> list[list[tuple[str, float]]]:

@@ -19,11 +19,10 @@ from decaf import Dataset
 from decaf.config import FeatureSettings
 from decaf.datasets import Items, Part, cache
 from decaf.features import with_features
-from decaf.header import FORMAT
 from decaf.labels import add_labels, remove_label
 from decaf.modules.checkpoints import Checkpoint
 from decaf.stores import open_store
-from tools.make_format import FORMATS
+from tools.make_format import kept_models
 
 __all__ = ["CACHED", "FINGERPRINT", "KINDS", "MODELS", "checkpoint_tensors", "make_seeds"]
 
@@ -49,14 +48,13 @@ def make_seeds(folder: Path) -> None:
     _victims(folder / "beside" / "plain", _BESIDE)
     _documents(folder)
     _scores(folder / "npz", data)
-    kept = FORMATS / f"v{FORMAT}"
     for kind in MODELS:
-        for source in sorted(kept.iterdir()):
-            variant = folder / kind / source.name
-            shutil.copytree(source / "model", variant)
+        for source in kept_models():
+            variant = folder / kind / f"{source.parts[-3]}-{source.parts[-2]}"
+            shutil.copytree(source, variant)
             files = [path.name for path in variant.iterdir()]
             _victims(variant, [name for name in files if name == kind or name.endswith(f".{kind}")])
-    _store(folder / "sqlite" / "plain", kept / "contrastive" / "model")
+    _store(folder / "sqlite" / "plain", kept_models()[0])
     _cache(folder / "cache" / "plain", data)
     _checkpoint(folder / "checkpoint" / "plain")
 

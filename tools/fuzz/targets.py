@@ -21,18 +21,17 @@ from decaf.cli import main
 from decaf.datasets import cache
 from decaf.datasets.raw import read_raw
 from decaf.errors import DecafError
-from decaf.header import FORMAT
 from decaf.live import Live
 from decaf.modules.checkpoints import Checkpoint
 from decaf.predictions import Predictions, load_scores
 from decaf.scoring.fast import FastScorer
 from decaf.stores import Change, kept_changes, open_store
 from tools.fuzz.seeds import CACHED, FINGERPRINT, MODELS, checkpoint_tensors
-from tools.make_format import FORMATS, TEXTS
+from tools.make_format import TEXTS, kept_models
 
 __all__ = ["warm_up", "work"]
 
-_GOOD = FORMATS / f"v{FORMAT}" / "contrastive" / "model"
+_GOOD = kept_models()[0]
 
 
 class AcceptedError(Exception):
@@ -60,9 +59,9 @@ def _for_want_of_memory(error: BaseException | None) -> bool:
 
 def warm_up() -> None:
     """Have all loops compiled before times and memory are looked at."""
-    for kind in sorted((FORMATS / f"v{FORMAT}").iterdir()):
+    for model in kept_models():
         for way in range(4):
-            _model({"verify": True, "way": way, "changed": False}, kind / "model")
+            _model({"verify": True, "way": way, "changed": False}, model)
 
 
 def _run(*arguments: object) -> None:
