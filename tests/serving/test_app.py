@@ -535,7 +535,7 @@ def test_a_model_without_words_is_refused(model: Path, tmp_path: Path, monkeypat
     from decaf import Model
 
     bare = replace(Model.load(model), features=None)
-    monkeypatch.setattr(Model, "load", lambda _: bare)
+    monkeypatch.setattr(Model, "load", lambda _, **__: bare)
     engine = Engine(model, tmp_path / "labels.sqlite")
     with pytest.raises(ModelError, match="knows no words"):
         engine.load()
