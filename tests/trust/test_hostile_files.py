@@ -680,6 +680,14 @@ def test_a_store_of_something_else_is_refused_and_left_alone(tmp_path: Path, kin
     assert path.read_bytes() == before
 
 
+def test_a_store_whose_tables_are_named_in_no_text_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "labels.sqlite"
+    SqliteStore(path).close()
+    path.write_bytes(path.read_bytes().replace(b"id text primary key", b"id text primary \xc5ey"))
+    with pytest.raises(StoreError, match=r"labels\.sqlite: changes of labels cannot be read or kept"):
+        SqliteStore(path)
+
+
 def test_a_table_that_a_tool_has_added_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "labels.sqlite"
     SqliteStore(path).close()

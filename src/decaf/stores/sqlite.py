@@ -157,6 +157,6 @@ class SqliteStore:
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             advice = "make room, check who may write there, or name another file with --labels"
             raise StoreError(f"{self.path}: changes of labels cannot be read or kept ({error}); {advice}") from error
