@@ -26,7 +26,7 @@ Ints = NDArray[np.int64]
 _NARROW = ((1 << 16, 128), (1 << 62, 64))  # up to so many clusters, so many directions
 _ROWS = (
     *("near.table", "far.table", "clusters.weights", "labels.weights", "labels.texts"),
-    *("labels.likeness", "labels.shares", "labels.cue_weights"),
+    *("labels.likeness", "labels.shares", "labels.cue_weights", "labels.matches"),
 )  # of eight bits, or as they were
 _PARTS = len(Parts._fields) - 2  # of a score, beside labels and classifier
 
