@@ -289,7 +289,7 @@ def test_a_run_that_is_killed_goes_on_and_ends_as_one_that_was_not(
     source = write(tmp_path / f"in{kind}", {"text": texts})
     whole, output = tmp_path / f"whole{out}", tmp_path / f"out{out}"
     predict_file(model, source, whole)
-    run_and_kill(model, source, output, 4)
+    run_and_kill(model, source, output, 5)  # the state, then parts
     run_and_kill(model, source, output, 2)
     assert not output.exists()
     parts = tmp_path / f"out{out}.parts"
@@ -309,7 +309,7 @@ def test_a_run_that_is_killed_while_parts_are_put_together_goes_on(
     source = write(tmp_path / "in.csv", {"text": texts})
     whole, output = tmp_path / "whole.csv", tmp_path / "out.csv"
     assert predict_file(model, source, whole) == len(texts) == 43
-    run_and_kill(model, source, output, 9)  # eight parts, then the output
+    run_and_kill(model, source, output, 10)  # the state, eight parts, then the output
     assert not output.exists()
     seen = watch_predictions(monkeypatch)
     assert predict_file(model, source, output) == len(texts)
@@ -324,7 +324,17 @@ def test_an_output_is_whole_before_its_parts_are_removed(
     source, output = write(tmp_path / "in.csv", {"text": texts}), tmp_path / "out.jsonl"
     run_and_kill(model, source, output, 0)
     check(read(output), expected(model, texts))
-    assert len(list((tmp_path / "out.jsonl.parts").glob("part-*"))) == 8
+    whole, parts = output.read_bytes(), tmp_path / "out.jsonl.parts"
+    assert parts.is_dir()
+    with pytest.raises(DataError, match="is already there"):  # the parts are not those of this run
+        predict_file(model, source, output, BatchSettings(top=2))
+    seen = watch_predictions(monkeypatch)
+    assert predict_file(model, source, output) == len(texts)  # the same command ends what was left
+    assert seen == []
+    assert output.read_bytes() == whole
+    assert not parts.exists()
+    with pytest.raises(DataError, match="is already there"):
+        predict_file(model, source, output)
 
 
 class StoppedError(Exception):

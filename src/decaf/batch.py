@@ -9,9 +9,10 @@ import io
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,7 +23,7 @@ import pyarrow.parquet as pq
 
 from decaf import __version__
 from decaf.config import TableSettings
-from decaf.datasets.files import new_folder, read_json
+from decaf.datasets.files import is_full, read_json
 from decaf.documents import INPUTS, STANDARD_INPUT, Document, kind_of, open_documents
 from decaf.errors import DataError
 from decaf.header import read_header
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 OUTPUTS = (".jsonl", ".csv", ".parquet")
 _CHUNK = 10_000  # documents predicted at a time, and written as one part
 _SEPARATOR = TableSettings().separator
+_DONE = "done.json"  # in the folder of the parts: that the output is whole, and which file it is
+_ASIDE = ".aside"  # behind the names of files that are being written
 
 
 @dataclass(frozen=True)
@@ -135,10 +138,16 @@ def predict_file(
     `labels` says where live labels are kept, if not beside the model; `verify` compares its files with their checksums.
     """
     settings = settings or BatchSettings()
-    kind = _check_output(output)
+    kind = kind_of(output, OUTPUTS)
     folder = output.with_name(f"{output.name}.parts")
+    if output.exists() and (source == STANDARD_INPUT or not (folder / _DONE).is_file()):
+        raise _is_there(output)
+    if not output.parent.is_dir() or not os.access(output.parent, os.W_OK):
+        raise DataError(f"{output.parent}: is no folder that can be written; make it or choose another")
     changes = kept_changes(model, labels)
     state = _state(model, source, settings, changes)
+    if output.exists():
+        return _tidied(folder, output, state)
     finished = _finished_parts(folder, kind, state, again=source != STANDARD_INPUT)
     count = 0
 
@@ -151,24 +160,64 @@ def predict_file(
 
     with closing(open_documents(source, settings.text)) as documents:
         made = engine(PartSettings(str(model), settings, kind, threads, tuple(changes), verify), missing(documents))
-        if not (folder / "state.json").is_file():
-            with new_folder(folder) as aside:
-                (aside / "state.json").write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
+        _begin(folder, state)
         for number, content in made:
-            with _whole_file(_part(folder, number, kind)) as stream:
+            with _whole_file(folder / f"part-{number:06d}-{_checksum(content)}{kind}") as stream:
                 stream.write(content)
     _join_parts(folder, kind, output)
+    done = {"count": count, "state": state, "output": _identity(folder / output.name)}
+    with _whole_file(folder / _DONE) as stream:
+        stream.write(json.dumps(done).encode())
+    (folder / output.name).replace(output)
+    _remove(folder)
     return count
 
 
-def _check_output(output: Path) -> str:
-    """The format of the output, if it can be written."""
-    kind = kind_of(output, OUTPUTS)
-    if output.exists():
-        raise DataError(f"{output}: is already there; remove it or choose another name")
-    if not output.parent.is_dir() or not os.access(output.parent, os.W_OK):
-        raise DataError(f"{output.parent}: is no folder that can be written; make it or choose another")
-    return kind
+def _is_there(path: Path) -> DataError:
+    return DataError(f"{path}: is already there; remove it or choose another name")
+
+
+def _tidied(folder: Path, output: Path, state: dict[str, Any]) -> int:
+    """The end of a run that was killed when its output was whole; how many documents are in it."""
+    try:
+        done = read_json(folder / _DONE)
+    except DataError:
+        done = {}
+    if (done.get("state"), done.get("output")) != (state, _identity(output)):
+        raise _is_there(output)
+    log.info("%s is whole already", output)
+    _remove(folder)
+    return int(done["count"])
+
+
+def _identity(file: Path) -> list[int]:
+    """What stays the same when a file is moved, and not when it is written."""
+    facts = file.stat()
+    return [facts.st_ino, facts.st_size, facts.st_mtime_ns]
+
+
+def _remove(folder: Path) -> None:
+    """Remove the folder of the parts; what says that the output is whole goes last."""
+    for path in folder.iterdir():
+        if path.name != _DONE:
+            path.unlink()
+    shutil.rmtree(folder)
+
+
+def _begin(folder: Path, state: dict[str, Any]) -> None:
+    """The folder of the parts, with what decides them; one of somebody else is refused."""
+    if (folder / "state.json").is_file():
+        return
+    if (folder / _DONE).is_file():  # of a run that was killed at its very end
+        shutil.rmtree(folder)
+    if folder.exists() and (not folder.is_dir() or any(path.suffix != _ASIDE for path in folder.iterdir())):
+        raise _is_there(folder)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+    with _whole_file(folder / "state.json") as stream:
+        stream.write((json.dumps(state, indent=1) + "\n").encode())
 
 
 def _state(model: Path, source: Path, settings: BatchSettings, changes: Sequence[Change]) -> dict[str, Any]:
@@ -207,18 +256,25 @@ def _finished_parts(folder: Path, kind: str, state: dict[str, Any], *, again: bo
         log.info("standard input cannot be read twice; beginning anew")
         shutil.rmtree(folder)
         return set()
+    for path in folder.glob(f".*{_ASIDE}"):  # what was being written
+        path.unlink(missing_ok=True)
+    for part in _parts(folder, kind).values():
+        if _checksum(part.read_bytes()) not in part.name:
+            log.warning("%s: is damaged and will be made again", part)
+            part.unlink()
     finished = set(_parts(folder, kind))
     log.info("going on behind %d finished parts of %d documents", len(finished), _CHUNK)
     return finished
 
 
-def _part(folder: Path, number: int, kind: str) -> Path:
-    return folder / f"part-{number:06d}{kind}"
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _parts(folder: Path, kind: str) -> dict[int, Path]:
     """The parts that are there, by number, in order."""
-    found = {int(part.name.removeprefix("part-").removesuffix(kind)): part for part in folder.glob(f"part-*{kind}")}
+    names = re.compile(rf"part-(\d+)-[0-9a-f]{{16}}{re.escape(kind)}")
+    found = {int(match[1]): path for path in folder.iterdir() if (match := names.fullmatch(path.name))}
     return dict(sorted(found.items()))
 
 
@@ -287,24 +343,35 @@ _WRITERS: dict[str, Callable[[Iterable[_Row]], bytes]] = {
 @contextmanager
 def _whole_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write, at its place only when it is whole and on the disk."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with aside.open("wb") as stream:
-        yield stream
-        stream.flush()
-        os.fsync(stream.fileno())
-    aside.replace(path)
+    aside = path.with_name(f".{path.name}.{os.getpid()}{_ASIDE}")
+    try:
+        with aside.open("wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        aside.replace(path)
+    except BaseException as error:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _cannot_write(path, error) from error
+        raise
+
+
+def _cannot_write(path: Path, error: OSError) -> DataError:
+    again = "make room and run the same command again: it goes on from here"
+    advice = again if is_full(error) else "choose another place"
+    return DataError(f"{path}: cannot be written ({error.strerror or error}); {advice}")
 
 
 def _join_parts(folder: Path, kind: str, output: Path) -> None:
-    """Put the parts together, and remove their folder."""
+    """Put the parts together, in their folder."""
     join = _join_parquet if kind == ".parquet" else _join_texts
     with _whole_file(folder / output.name) as file:
         packed = output.suffix == ".gz"
         stream: Any = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if packed else nullcontext(file)
         with stream as opened:
             join(list(_parts(folder, kind).values()), kind, opened)
-    (folder / output.name).replace(output)
-    shutil.rmtree(folder)
 
 
 def _join_texts(parts: Sequence[Path], kind: str, stream: IO[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "find_file",
+    "is_full",
     "most_bytes",
     "new_folder",
     "open_bytes",
@@ -189,6 +191,11 @@ def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
             with suppress(OSError):  # somebody else uses it by now
                 folder.rmdir()
         raise
+
+
+def is_full(error: OSError) -> bool:
+    """Whether something could not be written for want of room: on the disk, of a quota, or in a file."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def share(path: Path) -> None:
