@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -57,7 +58,9 @@ class Model:
         writers: dict[str, Callable[[Path], Any]] = {"labels.arrow": self._write_labels}
         if self.features is not None:
             features = self.features
-            writers["tokenizer.json"] = lambda path: features.tokenizer.save(str(path))
+            writers["tokenizer.json"] = lambda path: path.write_text(
+                features.tokenizer.to_str(pretty=True), encoding="utf-8"
+            )
             writers["features.json"] = lambda path: path.write_text(
                 json.dumps(
                     {"words": list(features.words), "pairs": list(features.pairs), "idf": features.idf.tolist()}
@@ -67,25 +70,20 @@ class Model:
         for number, packed in enumerate(self.packed):
             arrays = packed.arrays()
             writers[f"instance-{number}.safetensors"] = lambda path, arrays=arrays: save_file(arrays, path)  # type: ignore[misc]
-        digests = {}
+        digests: dict[str, str] = {}
         for name, write in writers.items():
-            aside = folder / f".{name}.part"
-            try:
-                write(aside)
-                share(aside)
-                digests[name] = _digest(aside)
-                aside.replace(folder / name)
-            except (OSError, SafetensorError) as error:
-                raise ModelError(f"{folder / name}: cannot be written ({error}); make room and run again") from error
+            digests[name] = _write(folder / name, write)
         content = {"format": FORMAT, **self.about, "config": self.config.to_json(), "files": digests}
-        aside = folder / ".model.json.part"
-        aside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        aside.replace(folder / "model.json")
+        text = json.dumps(content, indent=1) + "\n"
+        _write(folder / "model.json", lambda path: path.write_text(text, encoding="utf-8"))
 
     @classmethod
     def load(cls, folder: str | Path, *, verify: bool = True) -> Model:
         """Read a model folder; arrays are memory-mapped. Checksums are verified unless told otherwise."""
         folder = Path(folder)
+        real = folder.resolve()
+        if real != folder.absolute():  # a link that leads elsewhere by and by does not mix two models
+            folder = real
         content = read_header(folder)
         files = content.pop("files")
         for name in {*files, *_NEEDED, *(_OF_TEXTS if _OF_TEXTS & files.keys() else ())}:
@@ -196,6 +194,21 @@ def _check_there(folder: Path, name: str, files: Mapping[str, str]) -> None:
         raise ModelError(f"{path}: is a link that leads out of the folder; copy the file there")
     if not there:
         raise ModelError(f"{path}: is missing; {ADVICE}")
+
+
+def _write(path: Path, write: Callable[[Path], Any]) -> str:
+    """Write a file, at its place only when it is whole; its checksum."""
+    aside = path.with_name(f".{path.name}.part")
+    try:
+        write(aside)
+        share(aside)
+        digest = _digest(aside)
+        aside.replace(path)
+    except (OSError, SafetensorError) as error:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+        raise ModelError(f"{path}: cannot be written ({error}); make room and run the same command again") from error
+    return digest
 
 
 def _read_features(folder: Path, settings: FeatureSettings) -> Features:

@@ -33,4 +33,6 @@ def plot_run(folder: Path) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if losses:
         axes.legend(fontsize="small")
-    figure.savefig(folder / "training.png", dpi=120)
+    aside = folder / ".training.png.part"
+    figure.savefig(aside, dpi=120, format="png")
+    aside.replace(folder / "training.png")

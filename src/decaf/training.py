@@ -90,7 +90,7 @@ def train(
     if isinstance(keeper, Checkpoint) and folder is not None:
         model.save(folder)
         keeper.finish()
-        plot_run(Path(folder))
+        _draw(Path(folder))
     return model
 
 
@@ -286,8 +286,20 @@ def _finished(folder: Path, run: str, config: Config, dataset: str) -> Model:
             f"{folder}: holds a model of other {_difference(header, config, dataset)}; choose another folder"
         )
     log.info("%s: is trained already", folder)
+    model = Model.load(folder)
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)  # left by a run that was killed at its very end
-    return Model.load(folder)
+    if (folder / "metrics.jsonl").is_file() and not (folder / "training.png").is_file():
+        _draw(folder)
+    return model
+
+
+def _draw(folder: Path) -> None:
+    """The picture of the run; a model is whole without it."""
+    try:
+        plot_run(folder)
+    except (OSError, ValueError, KeyError) as error:
+        (folder / ".training.png.part").unlink(missing_ok=True)
+        log.warning("%s: cannot be drawn (%s); run the same command again", folder / "training.png", error)
 
 
 def _difference(header: dict[str, Any], config: Config, dataset: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
+import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from decaf.datasets.files import is_full
 from decaf.errors import TrainingError
 
 __all__ = ["Checkpoint", "Forgetful"]
@@ -23,6 +25,11 @@ log = logging.getLogger(__name__)
 
 _SHARE = 0.05  # of the time that keeping the state of a running module may take
 _KNOWN = {"checkpoint", "metrics.jsonl"}  # what a run that was stopped leaves
+# What is there besides, if it was stopped while the model was written.
+_MODEL = re.compile(
+    r"(labels\.arrow|(tokenizer|features)\.json|instance-\d+\.safetensors)|"
+    r"\.(labels\.arrow|(tokenizer|features|model)\.json|instance-\d+\.safetensors)\.part"
+)
 
 
 class Forgetful:
@@ -50,23 +57,25 @@ class Checkpoint:
         self._folder, self._device = folder / "checkpoint", device
         self._record = folder / "metrics.jsonl"
         self._next = time.monotonic()
-        if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - _KNOWN):
+        owner = self._folder / "run.json"
+        if folder.exists() and (not folder.is_dir() or _others(folder, begun=owner.is_file())):
             raise TrainingError(f"{folder}: is there and holds something else; choose a new folder")
         for path in (self._folder, *(self._folder.iterdir() if self._folder.is_dir() else ()), self._record):
             if path.is_symlink() or (path.exists() and not path.is_file() and path != self._folder):
                 raise TrainingError(f"{path}: is no file of a run; remove it, or choose another folder")
-        owner = self._folder / "run.json"
         if owner.is_file():
             try:
                 kept = json.loads(owner.read_text(encoding="utf-8"))["fingerprint"]
-            except (ValueError, KeyError, TypeError, RecursionError, OSError):
-                kept = None
+            except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
+                advice = "remove the folder to begin anew, or choose another folder"
+                raise TrainingError(f"{owner}: is damaged, so the run cannot go on; {advice}") from error
             if kept != fingerprint:
                 raise TrainingError(
                     f"{folder}: holds an unfinished run on other data or with other settings; "
                     "run that one again, or choose another folder"
                 )
             log.info("going on with the run in %s", folder)
+            _drop_half_line(self._record)
         else:
             self._write(owner, lambda path: path.write_text(json.dumps({"fingerprint": fingerprint}), encoding="utf-8"))
 
@@ -91,8 +100,11 @@ class Checkpoint:
 
     def note(self, **facts: float | str) -> None:
         """Write a line of the run's record."""
-        with self._record.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps({"time": round(time.time(), 3), **facts}) + "\n")
+        try:
+            with self._record.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps({"time": round(time.time(), 3), **facts}) + "\n")
+        except OSError as error:
+            raise _cannot_write(self._record, error) from error
 
     def result(self, name: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
         """What a module learned: read where it was kept, otherwise made and kept."""
@@ -125,10 +137,7 @@ class Checkpoint:
             aside.replace(path)
         except (OSError, SafetensorError) as error:
             aside.unlink(missing_ok=True)
-            full = isinstance(error, SafetensorError) or error.errno == errno.ENOSPC
-            again = "make room and run the same command again: it goes on from here"
-            advice = again if full else "choose another folder"
-            raise TrainingError(f"{path}: cannot be written ({error}); {advice}") from error
+            raise _cannot_write(path, error) from error
 
     def _read(self, path: Path) -> dict[str, Tensor] | None:
         if not path.is_file():
@@ -142,6 +151,26 @@ class Checkpoint:
 
 
 _EPOCHS = "epochs"
+
+
+def _cannot_write(path: Path, error: OSError | SafetensorError) -> TrainingError:
+    """The error for a file of a run."""
+    full = isinstance(error, SafetensorError) or is_full(error)
+    again = "make room and run the same command again: it goes on from here"
+    return TrainingError(f"{path}: cannot be written ({error}); {again if full else 'choose another folder'}")
+
+
+def _others(folder: Path, *, begun: bool) -> list[str]:
+    """What does not come from a run that was stopped."""
+    names = [path.name for path in folder.iterdir() if path.name not in _KNOWN]
+    return [name for name in names if not (begun and _MODEL.fullmatch(name))]
+
+
+def _drop_half_line(record: Path) -> None:
+    """Take off what was being written when the run was stopped."""
+    content = record.read_bytes() if record.is_file() else b""
+    if content and not content.endswith(b"\n"):
+        os.truncate(record, content.rfind(b"\n") + 1)
 
 
 def _shapes(tensors: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
