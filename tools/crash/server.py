@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import shutil
@@ -29,7 +30,8 @@ __all__ = ["TEXTS", "Asker", "Server", "Writer", "check_shown", "kept_by", "kill
 
 TEXTS = [f"{topic_name(topic)} and {topic_name(topic + 7)}" for topic in range(6)]
 _TOP = 100
-_CLOSE = 1e-4  # between scores of many texts at once and of few
+_CLOSE = 0.01  # of logits
+_LEAST = 1e-3  # a chance below which six digits say little of its logit
 _UNSURE = (429, 503)  # statuses that say: later
 _ABSENT = "(absent)"  # a label of which nothing is kept
 
@@ -54,6 +56,10 @@ class Server:
         """The process that was begun."""
         assert self._process is not None  # noqa: S101 - begun before it is asked for
         return self._process.pid
+
+    def said(self) -> str:
+        """Its log."""
+        return self._log.read_text(encoding="utf-8", errors="replace")
 
     def begin(self) -> None:
         """Start it and wait until it is ready."""
@@ -186,7 +192,7 @@ class Asker(Client):
 
     def __init__(self, server: Server, answers: Answers) -> None:
         super().__init__(server)
-        self.check = answers.check
+        self.answers = answers
 
     def ask(self, client: httpx.Client) -> None:
         """One request for all texts."""
@@ -195,13 +201,17 @@ class Asker(Client):
             check(answer.status_code in _UNSURE, f"a question was answered with {answer.status_code}: {answer.text}")
             time.sleep(0.02)
             return
-        self.check(answer.json())
+        self.answers.check(answer.json())
 
 
 class Answers:
-    """What models say of the texts; labels that writers touch are left out."""
+    """What models say of the texts, as far as live labels cannot change it.
+
+    These move the logits of all chances of a text by one amount: between two labels, they are as far apart as ever.
+    """
 
     def __init__(self, models: Sequence[Path], touched: set[str]) -> None:
+        self.compared = 0  # chances
         self._touched = touched
         self._known: dict[str, list[dict[str, float]]] = {}
         for folder in models:
@@ -220,9 +230,16 @@ class Answers:
             labels = [label for label in one["labels"] if not label["live"] and label["id"] not in self._touched]
             found = {label["id"]: label["score"] for label in labels}
             check(found.keys() == wanted.keys(), f"{version}: other labels: {sorted(found.keys() ^ wanted.keys())}")
-            far = max((abs(score - wanted[label]) for label, score in found.items()), default=0.0)
-            check(far <= _CLOSE, f"{version}: scores are off by {far}")
+            both = [(score, wanted[label]) for label, score in found.items()]
+            moved = [_logit(now) - _logit(then) for now, then in both if min(now, then) > _LEAST and now < 1 - _LEAST]
+            far = max(moved) - min(moved) if moved else 0.0
+            check(far < _CLOSE, f"{version}: chances are off by {far} in logits")
+            self.compared += len(moved) - 1 if moved else 0
         return version
+
+
+def _logit(chance: float) -> float:
+    return math.log(chance / (1 - chance))
 
 
 def kill_server(round_: Round, *, workers: int = 0, seconds: float = 0.0) -> None:
@@ -339,6 +356,7 @@ def _check_all(round_: Round, server: Server, clients: Sequence[Client], swap: S
         check(client.answered, f"{type(client).__name__} was never answered")
     round_.count("writes", sum(one.acknowledged for one in writers))
     round_.count("answers", sum(one.answered for one in clients if isinstance(one, Asker)))
+    check(asker.answers.compared, "no chances could be compared")
     wanted = swap.settle()
     for _ in range(4):  # on connections of their own, so that every worker has its turn
         with httpx.Client(base_url=server.address, timeout=PATIENCE) as line:
@@ -375,4 +393,4 @@ def _answers(client: httpx.Client, asker: Asker, version: str) -> bool:
     if answer.status_code != 200:
         check(answer.status_code in _UNSURE, f"{answer.status_code}: {answer.text}")
         return False
-    return asker.check(answer.json()) == version
+    return asker.answers.check(answer.json()) == version
