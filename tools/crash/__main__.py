@@ -35,7 +35,7 @@ KINDS: dict[str, list[Callable[[Round], None]]] = {
     "fill a disk": [full_train, full_save, full_predict, full_labels],
     "cut a file": [cut_checkpoint, cut_part, cut_model, cut_state, cut_record, cut_labels, cut_input],
 }
-_DOCUMENTS = 35_000  # to predict, four parts
+_DOCUMENTS = 21_000  # to predict, three parts
 
 
 def chosen(number: int) -> Callable[[Round], None]:

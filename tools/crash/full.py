@@ -116,6 +116,7 @@ def _write_until_full(round_: Round, server: Server, disk: Disk) -> None:
         check(write(_WRITES).status_code == 201, "a label was not taken when there was room again")
         round_.count("writes", len(kept))
     server.kill()
+    round_.count("kills")
     server.begin()
     with httpx.Client(base_url=server.address, timeout=PATIENCE) as client:
         check(kept_by(client) == kept, "the labels are not those that were acknowledged, after a kill")

@@ -42,7 +42,7 @@ ROOT = Path(__file__).parent.parent.parent
 PATIENCE = 180.0  # seconds for what takes a few where the machine is busy
 TRAINING = [
     *("--device", "cpu", "--quiet"),
-    *("--set", "model.dim=16", "--set", "tokens.epochs=4", "--set", "shortlister.epochs=3", "--set", "ranker.epochs=4"),
+    *("--set", "model.dim=16", "--set", "tokens.epochs=3", "--set", "shortlister.epochs=2", "--set", "ranker.epochs=3"),
 ]
 _LABELS = 40
 
@@ -118,7 +118,7 @@ class Stand:
         """What comes out, in a format."""
         return self.folder / f"predicted{kind}"
 
-    def write_files(self, texts: int = 1_200) -> None:
+    def write_files(self, texts: int = 800) -> None:
         """The table and the files to predict, the same ones for each seed."""
         rng = drawn(7)
         secret = [["".join(rng.choices("bcdfghjklmnpqrstvwxz", k=5)) for _ in range(4)] for _ in range(_LABELS)]

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,10 @@ class Server:
 
             def ready() -> bool:
                 check(process.poll() is None, f"the server ended: {told()[-2000:]}")
-                return client.get("/readyz").status_code == 200
+                try:
+                    return client.get("/readyz").status_code == 200
+                except httpx.HTTPError:  # it is about to end
+                    return False
 
             until(ready, "a server that is ready")
 
@@ -96,7 +99,6 @@ class Server:
         workers = self.workers()
         self._process.kill()
         self._process.wait()
-        self._round.count("kills")
         until(lambda: not any(b"spawn_main" in _command(pid) for pid in workers), "the end of orphaned workers")
 
     def kill_worker(self, rng: random.Random) -> None:
@@ -245,18 +247,20 @@ def _logit(chance: float) -> float:
 def kill_server(round_: Round, *, workers: int = 0, seconds: float = 0.0) -> None:
     """A server that is killed, workers and all, has every acknowledged write when it is there again."""
     rng = round_.rng
-    workers = workers or rng.choice([1, 1, 2, 3])
+    workers = workers or rng.choice([1, 2])
     with _loaded(round_, workers) as (server, swap, clients):
         _disturb(round_, swap, seconds or rng.uniform(0.05, 2.5))
         server.kill()
+        round_.count("kills")
         _end(clients)
+        swap.restore()
         server.begin()
         _check_all(round_, server, clients, swap)
 
 
 def kill_worker(round_: Round, *, seconds: float = 0.0) -> None:
     """Workers that are killed are replaced, and nothing is lost."""
-    rng, workers = round_.rng, round_.rng.choice([2, 3])
+    rng, workers = round_.rng, round_.rng.choice([2, 2, 3])
     with _loaded(round_, workers) as (server, swap, clients):
         for _ in range(rng.choice([1, 2])):
             _disturb(round_, swap, seconds or rng.uniform(0.05, 2.0))
@@ -288,14 +292,17 @@ class Swap:
         aside.replace(self.link)
         self._round.count("swaps")
         if self._reloads and self.server is not None:
-            try:
+            with suppress(httpx.HTTPError):  # a worker may be killed at this very moment
                 httpx.post(f"{self.server.address}/v1/model/reload", timeout=PATIENCE)
-            except httpx.HTTPError:
-                self._round.count("reloads unanswered")
 
     def chance(self) -> None:
         """Lead to any of the models."""
         self.point(self._round.rng.choice([*self._good, self._bad]))
+
+    def restore(self) -> None:
+        """Lead to a good one where it leads to a damaged one, with which no server begins."""
+        if self.link.resolve() == self._bad.resolve():
+            self.point(self._good[0])
 
     def settle(self) -> str:
         """Lead to a good one; its version."""

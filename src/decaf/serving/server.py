@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 _BACKLOG = 2_048
 _FAILED = 3  # exit status of a worker that cannot begin
 _SPARE = 5.0  # seconds that workers have to end after they have drained
+_MEASURES = ("counter", "histogram", "gauge_livesum", "gauge_livemax", "gauge_livemostrecent")  # files of a worker
+_ROOM = 1 << 16  # bytes of each
 
 
 def serve(model: Path, settings: ServeSettings, *, announce: Callable[[str], None] = log.info) -> None:
@@ -126,11 +128,28 @@ def _work_for_another(model: Path, settings: ServeSettings, listener: socket.soc
         signal.signal(number, _leave)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with console.session():
+        _keep_room(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
         try:
             _work(model, settings, listener)
         except DecafError as error:
             log.error("%s", error)
             raise SystemExit(_FAILED) from None
+
+
+def _keep_room(folder: Path) -> None:
+    """Have the disk keep room for this worker's measures.
+
+    They are mapped into memory; whoever writes there when the disk has filled up meanwhile is killed for it.
+    """
+    files = [folder / f"{kind}_{os.getpid()}.db" for kind in _MEASURES]
+    try:
+        for file in files:
+            file.write_bytes(bytes(_ROOM))
+    except OSError as error:
+        log.warning("%s: measures of all workers cannot be kept (%s); this one counts alone", folder, error.strerror)
+        for file in files:
+            file.unlink(missing_ok=True)
+        del os.environ["PROMETHEUS_MULTIPROC_DIR"]  # before it is read
 
 
 def _end_with_parent() -> None:

@@ -49,6 +49,7 @@ class SqliteStore:
         self.path = Path(path)
         self._lock = threading.Lock()
         with self._told():
+            _check_end(self.path)
             self._database = sqlite3.connect(self.path, timeout=_WAIT, check_same_thread=False, isolation_level=None)
             try:
                 self._check()
@@ -157,6 +158,21 @@ class SqliteStore:
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, UnicodeDecodeError) as error:
+        except (sqlite3.Error, UnicodeDecodeError, OSError) as error:
             advice = "make room, check who may write there, or name another file with --labels"
             raise StoreError(f"{self.path}: changes of labels cannot be read or kept ({error}); {advice}") from error
+
+
+def _check_end(path: Path) -> None:
+    """Refuse a file whose last page is not whole: SQLite takes what is missing for zeros and says nothing.
+
+    While there is a log beside it, the page may be there.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    if not path.is_file() or (log.is_file() and log.stat().st_size):
+        return
+    with path.open("rb") as stream:
+        head = stream.read(18)
+    page = int.from_bytes(head[16:18], "big") if head.startswith(b"SQLite format 3") else 0
+    if page > 1 and path.stat().st_size % page:
+        raise StoreError(f"{path}: is cut short; restore it, or name another file with --labels")
