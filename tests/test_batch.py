@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import errno
 import gzip
 import io
 import json
@@ -335,6 +336,65 @@ def test_an_output_is_whole_before_its_parts_are_removed(
     assert not parts.exists()
     with pytest.raises(DataError, match="is already there"):
         predict_file(model, source, output)
+
+
+@pytest.mark.parametrize("out", [".jsonl", ".csv", ".parquet"])
+@pytest.mark.parametrize("left", [0, 0.5, -1])
+def test_a_part_that_is_cut_short_is_made_again(
+    model: Path,
+    texts: list[str],
+    tmp_path: Path,
+    out: str,
+    left: float,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(batch, "_CHUNK", 6)
+    source, output = write(tmp_path / "in.csv", {"text": texts}), tmp_path / f"out{out}"
+    predict_file(model, source, tmp_path / f"whole{out}")
+    begin(model, source, output)
+    parts = tmp_path / f"out{out}.parts"
+    part = min(parts.glob("part-*"))
+    content = part.read_bytes()
+    lines = content.splitlines(keepends=True)
+    part.write_bytes(b"".join(lines[:-1]) if left < 0 else content[: round(left * len(content))])  # -1: whole lines
+    (parts / ".part-000002.123.aside").write_bytes(b"half")
+    seen = watch_predictions(monkeypatch)
+    predict_file(model, source, output)
+    assert "is damaged and will be made again" in caplog.text
+    assert seen == texts[:6] + texts[12:]
+    assert output.read_bytes() == (tmp_path / f"whole{out}").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["in.csv", f"out{out}", f"whole{out}"])
+
+
+def test_an_output_may_be_named_as_parts_are(
+    model: Path, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "_CHUNK", 6)
+    source, output = write(tmp_path / "in.csv", {"text": texts}), tmp_path / "part-000001.jsonl"
+    begin(model, source, output)
+    (tmp_path / "part-000001.jsonl.parts" / output.name).write_bytes(b"put together, not moved")
+    predict_file(model, source, output)
+    check(read(output), expected(model, texts))
+
+
+def test_a_full_disk_says_what_to_do_and_leaves_nothing_half_written(
+    model: Path, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = write(tmp_path / "in.csv", {"text": texts}), tmp_path / "out.jsonl"
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(
+            DataError, match=r"cannot be written \(No space left on device\); make room and run the same"
+        ):
+            predict_file(model, source, output)
+    assert list((tmp_path / "out.jsonl.parts").iterdir()) == []
+    predict_file(model, source, output)
+    check(read(output), expected(model, texts))
 
 
 class StoppedError(Exception):

@@ -348,6 +348,25 @@ def test_an_array_that_cannot_be_written_is_an_error_of_ours(model: Model, tmp_p
     assert not (tmp_path / "model.json").exists()
 
 
+def test_a_link_that_leads_elsewhere_meanwhile_does_not_mix_two_models(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, other, real = tmp_path / "link", tmp_path / "other", model_module.read_header
+    decaf.train(topics(labels=8, train=40, test=16), QUICK, device="cpu", folder=other)
+    link.symlink_to(saved)
+
+    def flip(folder: Path) -> dict[str, object]:
+        content = real(folder)
+        link.unlink()
+        link.symlink_to(other)
+        return content
+
+    monkeypatch.setattr(model_module, "read_header", flip)
+    loaded = Model.load(link)
+    monkeypatch.undo()
+    assert_same_answers(loaded, Model.load(saved))
+
+
 def test_facts_are_plain_json(model: Model, saved: Path) -> None:
     facts = json.loads(json.dumps(model.facts()))
     assert (facts["labels"], facts["trained_labels"], facts["instances"], facts["dim"]) == (8, 7, 2, 8)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -266,6 +267,26 @@ def test_a_full_disk_says_what_to_do_and_loses_nothing(store: SqliteStore) -> No
     assert texts(store) == {"a": "text"}
     store.put("a", "other")
     assert texts(store) == {"a": "other"}
+
+
+@pytest.mark.parametrize("less", [1, 100, 4095])
+def test_a_file_whose_last_page_is_cut_short_is_refused(path: Path, less: int) -> None:
+    with closing(SqliteStore(path)) as store:
+        for number in range(40):
+            store.put(f"label-{number}", "long " * 200)
+    os.truncate(path, path.stat().st_size - less)
+    with pytest.raises(StoreError, match="is cut short; restore it"):
+        SqliteStore(path)
+
+
+def test_a_last_page_that_is_in_the_log_is_not_missed(path: Path) -> None:
+    with closing(SqliteStore(path)) as store:
+        for number in range(40):
+            store.put(f"label-{number}", "long " * 200)
+        store._database.execute("pragma wal_checkpoint")  # all is in both
+        os.truncate(path, path.stat().st_size - 100)
+        with closing(SqliteStore(path)) as another:
+            assert texts(another) == {f"label-{number}": "long " * 200 for number in range(40)}
 
 
 def test_a_closed_store_is_an_error_of_ours(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from torch import Tensor
 
 import decaf
 from decaf import Dataset, LabelTextScorer, Model, Predictions, TrainingError, evaluate, evaluate_model, with_features
+from decaf import model as model_module
 from decaf import training as training_module
 from decaf.config import RECIPES, recipe
 from decaf.devices import choose_device
@@ -443,6 +445,48 @@ def test_a_run_that_stopped_between_the_model_and_its_clean_up_is_cleaned_up(
             train(dataset, folder=tmp_path)
     train(dataset, folder=tmp_path)
     assert not (tmp_path / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("file", ["labels.arrow", "tokenizer.json", "instance-0.safetensors", "model.json"])
+def test_a_run_that_stopped_while_its_model_was_written_goes_on_to_the_same_bits(
+    dataset: Dataset, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    share = model_module.share
+
+    def full(path: Path) -> None:
+        if path.name == f".{file}.part":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        share(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model_module, "share", full)
+        with pytest.raises(
+            ModelError, match=rf"{file}: cannot be written .*; make room and run the same command again"
+        ):
+            train(dataset, folder=tmp_path)
+    assert not (tmp_path / "model.json").exists()
+    assert not list(tmp_path.glob(".*"))  # what is half written takes no room
+    with monkeypatch.context() as patch:
+        patch.setattr(training_module, "learn_ranker", None)  # all is learned
+        assert same(answers(train(dataset, folder=tmp_path), dataset), answers(model, dataset))
+    assert not (tmp_path / "checkpoint").exists()
+    assert (tmp_path / "training.png").is_file()
+
+
+def test_a_picture_that_cannot_be_drawn_is_told_and_drawn_later(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(folder: Path) -> None:
+        (folder / ".training.png.part").write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training_module, "plot_run", full)
+        train(dataset, folder=tmp_path)
+    assert "training.png: cannot be drawn" in caplog.text
+    assert not list(tmp_path.glob("*training.png*"))
+    train(dataset, folder=tmp_path)
+    assert (tmp_path / "training.png").read_bytes().endswith(b"IEND\xaeB`\x82")
 
 
 def test_training_leaves_the_dataset_as_it_was(dataset: Dataset) -> None:

@@ -93,7 +93,9 @@ def test_the_run_of_another_is_refused(tmp_path: Path) -> None:
 def test_a_run_that_cannot_be_told_is_refused(tmp_path: Path, content: str) -> None:
     opened(tmp_path)
     (tmp_path / "checkpoint" / "run.json").write_text(content, encoding="utf-8")
-    with pytest.raises(TrainingError, match=r"another folder"):
+    with pytest.raises(
+        TrainingError, match=r"run\.json: is damaged, .*; remove the folder .* or choose another folder"
+    ):
         opened(tmp_path)
 
 
@@ -205,6 +207,63 @@ def test_the_record_goes_on_where_it_was(tmp_path: Path) -> None:
     opened(tmp_path).note(epoch=1)
     opened(tmp_path).note(epoch=2)
     assert len((tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()) == 2
+
+
+def test_a_line_that_was_being_written_is_taken_off(tmp_path: Path) -> None:
+    opened(tmp_path).note(epoch=1)
+    record = tmp_path / "metrics.jsonl"
+    with record.open("a", encoding="utf-8") as stream:
+        stream.write('{"time": 1, "epo')
+    opened(tmp_path).note(epoch=2)
+    assert [json.loads(line)["epoch"] for line in record.read_text(encoding="utf-8").splitlines()] == [1, 2]
+
+
+def test_a_record_on_a_full_disk_is_told_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = opened(tmp_path)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(
+        TrainingError, match=r"metrics\.jsonl: cannot be written .*; make room and run the same command"
+    ):
+        keeper.note(epoch=1)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_want_of_room_has_several_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    keeper = opened(tmp_path)
+
+    def full(*_: object) -> None:
+        raise OSError(code, "no room")
+
+    monkeypatch.setattr(checkpoints, "save_file", full)
+    with pytest.raises(TrainingError, match="; make room"):
+        keeper.result("module I", Work())
+
+
+@pytest.mark.parametrize("left", ["labels.arrow", ".instance-12.safetensors.part", ".model.json.part"])
+def test_a_run_that_was_stopped_while_its_model_was_written_goes_on(tmp_path: Path, left: str) -> None:
+    opened(tmp_path).result("module I", Work(5.0))
+    (tmp_path / left).write_bytes(b"half")
+    work = Work()
+    assert opened(tmp_path).result("module I", work)["table"].tolist() == [[5, 5]] * 3
+    assert work.times == 0
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "labels.arrow.old", "labels.sqlite"])
+def test_a_run_with_something_else_beside_it_is_refused(tmp_path: Path, name: str) -> None:
+    opened(tmp_path)
+    (tmp_path / name).write_bytes(b"mine")
+    with pytest.raises(TrainingError, match="holds something else"):
+        opened(tmp_path)
+
+
+def test_files_of_a_model_without_a_run_are_something_else(tmp_path: Path) -> None:
+    (tmp_path / "labels.arrow").write_bytes(b"mine")
+    with pytest.raises(TrainingError, match="holds something else"):
+        opened(tmp_path)
 
 
 def test_without_a_folder_nothing_is_kept() -> None:

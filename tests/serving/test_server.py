@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +20,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from decaf.serving import server as server_module
 from decaf.stores.sqlite import SqliteStore
 from serving import PATIENCE, Running, launch, problem, running, until
 
@@ -273,6 +277,46 @@ def test_an_address_in_use_is_told(shared: Running, model: Path, tmp_path: Path)
     process = launch(model, tmp_path / "log", port=shared.port)
     assert process.wait(PATIENCE) == 1
     assert "cannot listen there" in (tmp_path / "log").read_text()
+
+
+# Keeps room for its measures as a worker does, then counts.
+COUNTING = """
+import sys
+from pathlib import Path
+from decaf.serving.server import _keep_room
+_keep_room(Path(sys.argv[1]))
+from decaf.serving.telemetry import Telemetry
+one = Telemetry()
+one.request("/v1/predict", 200, 0.1), one.batch(3), one.queue(1), one.labels(2), one.loaded("a")
+print(one.text().decode())
+"""
+
+
+def test_room_for_measures_is_kept_before_a_disk_is_full(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", COUNTING, str(tmp_path)]
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    told = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    assert 'decaf_requests_total{route="/v1/predict",status="200"} 1.0' in told
+    assert "decaf_texts_total 3.0" in told
+    files = list(tmp_path.iterdir())
+    assert len(files) == 5  # none but those for which room was kept
+    assert all(file.stat().st_blocks * 512 >= file.stat().st_size == 1 << 16 for file in files)
+
+
+def test_a_worker_without_room_for_measures_counts_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+
+    def full(self: Path, _: bytes) -> None:
+        self.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    server_module._keep_room(tmp_path)
+    assert "this one counts alone" in caplog.text
+    assert "PROMETHEUS_MULTIPROC_DIR" not in os.environ
+    assert list(tmp_path.iterdir()) == []
 
 
 def workers_of(server: Running) -> list[int]:
