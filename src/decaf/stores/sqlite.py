@@ -49,11 +49,12 @@ class SqliteStore:
         self.path = Path(path)
         self._lock = threading.Lock()
         with self._told():
-            _check_end(self.path)
+            size = _size(self.path)
             self._database = sqlite3.connect(self.path, timeout=_WAIT, check_same_thread=False, isolation_level=None)
             try:
                 self._check()
                 self._use_wal()
+                self._check_end(size)
                 self._database.execute("pragma synchronous = full")  # what is acknowledged survives a power cut
                 self._begin()
             except BaseException:
@@ -132,6 +133,12 @@ class SqliteStore:
         if not begun and (others or version == _FORMAT):
             raise StoreError(f"{self.path}: holds something else than changes of labels; {_ADVICE}")
 
+    def _check_end(self, size: int) -> None:
+        """Refuse a file whose last page is not whole: SQLite takes what is missing for zeros, and says nothing."""
+        (page,) = self._database.execute("pragma page_size").fetchone()
+        if size % page:
+            raise StoreError(f"{self.path}: is cut short; restore it, or name another file with --labels")
+
     def _use_wal(self) -> None:
         """Readers and writers do not wait for each other; of those that begin a file at once, all but one try again."""
         until = time.monotonic() + _WAIT
@@ -163,16 +170,7 @@ class SqliteStore:
             raise StoreError(f"{self.path}: changes of labels cannot be read or kept ({error}); {advice}") from error
 
 
-def _check_end(path: Path) -> None:
-    """Refuse a file whose last page is not whole: SQLite takes what is missing for zeros and says nothing.
-
-    While there is a log beside it, the page may be there.
-    """
+def _size(path: Path) -> int:
+    """How long the file is; 0 while there is a log beside it, which may hold its end."""
     log = path.with_name(f"{path.name}-wal")
-    if not path.is_file() or (log.is_file() and log.stat().st_size):
-        return
-    with path.open("rb") as stream:
-        head = stream.read(18)
-    page = int.from_bytes(head[16:18], "big") if head.startswith(b"SQLite format 3") else 0
-    if page > 1 and path.stat().st_size % page:
-        raise StoreError(f"{path}: is cut short; restore it, or name another file with --labels")
+    return path.stat().st_size if path.is_file() and not (log.is_file() and log.stat().st_size) else 0
