@@ -141,7 +141,7 @@ class Stand:
         """Make everything with commands that nobody disturbs."""
         self.write_files()
         alone = Round(self, self.folder, drawn(0), {})
-        for name, seed in (("model", 0), ("other", 1)):
+        for name, seed in (("other", 1), ("model", 0)):
             say(f"training {name}")
             alone.measured("train", *alone.train(self.folder / name), "--seed", seed)
         for kind in (".jsonl", ".csv", ".parquet"):
@@ -171,12 +171,20 @@ class Round:
         """The command that predicts a file."""
         return ["predict", model or self.stand.model, "--input", source, "--output", output, "--threads", 1]
 
-    def moment(self, name: str, low: float = 0.0, high: float = 1.0) -> Moment:
+    def moment(self, name: str) -> Moment:
         """A moment of a command, drawn: half of them by steps, half by time."""
-        share = self.rng.uniform(low, high)
         if self.rng.random() < 0.5:
-            return Moment(step=max(1, round(share * len(self.stand.steps[name]))))
-        return Moment(seconds=share * self.stand.seconds[name])
+            return self.step(name)
+        return Moment(seconds=self.rng.uniform(0.1, 1) * self.stand.seconds[name])
+
+    def step(self, name: str) -> Moment:
+        """One of its steps, drawn; of those in training by name, as states are kept more or less often."""
+        steps = self.stand.steps[name]
+        if name != "train":
+            return Moment(step=self.rng.randint(1, len(steps)))
+        sure = [one for one in steps if ".running." not in one and one != "os.mkdir checkpoint"]
+        at = self.rng.randrange(len(sure))
+        return Moment(step=sure[: at + 1].count(sure[at]), word=sure[at])
 
     def count(self, what: str, more: int = 1) -> None:
         """Note that something happened."""
