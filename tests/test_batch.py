@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -326,16 +327,46 @@ def test_an_output_is_whole_before_its_parts_are_removed(
     run_and_kill(model, source, output, 0)
     check(read(output), expected(model, texts))
     whole, parts = output.read_bytes(), tmp_path / "out.jsonl.parts"
-    assert parts.is_dir()
+    assert len(list(parts.glob("part-*"))) == 8
     with pytest.raises(DataError, match="is already there"):  # the parts are not those of this run
         predict_file(model, source, output, BatchSettings(top=2))
     seen = watch_predictions(monkeypatch)
     assert predict_file(model, source, output) == len(texts)  # the same command ends what was left
     assert seen == []
     assert output.read_bytes() == whole
-    assert not parts.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "out.jsonl"]
     with pytest.raises(DataError, match="is already there"):
         predict_file(model, source, output)
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty folder", "some parts"])
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_run_that_is_killed_while_its_parts_are_removed_is_tidied_up(
+    model: Path, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str, kept: bool
+) -> None:
+    monkeypatch.setattr(batch, "_CHUNK", 6)
+    source, output = write(tmp_path / "in.csv", {"text": texts}), tmp_path / "out.jsonl"
+    parts, rmtree = tmp_path / "out.jsonl.parts", shutil.rmtree
+
+    def stop(folder: Path) -> None:
+        (folder / "state.json").unlink()
+        if left != "some parts":
+            rmtree(folder)
+        if left == "an empty folder":
+            folder.mkdir()
+        raise StoppedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", stop)
+        with pytest.raises(StoppedError):
+            predict_file(model, source, output)
+    whole = output.read_bytes()
+    if not kept:  # somebody wants it anew
+        output.unlink()
+    assert predict_file(model, source, output) == len(texts)
+    assert output.read_bytes() == whole
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "out.jsonl"]
+    assert not parts.exists()
 
 
 @pytest.mark.parametrize("out", [".jsonl", ".csv", ".parquet"])

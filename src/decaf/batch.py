@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 OUTPUTS = (".jsonl", ".csv", ".parquet")
 _CHUNK = 10_000  # documents predicted at a time, and written as one part
 _SEPARATOR = TableSettings().separator
-_DONE = "done.json"  # in the folder of the parts: that the output is whole, and which file it is
 _ASIDE = ".aside"  # behind the names of files that are being written
 
 
@@ -140,14 +139,15 @@ def predict_file(
     settings = settings or BatchSettings()
     kind = kind_of(output, OUTPUTS)
     folder = output.with_name(f"{output.name}.parts")
-    if output.exists() and (source == STANDARD_INPUT or not (folder / _DONE).is_file()):
+    mark = output.with_name(f".{output.name}.done")  # says which file is the whole output, until the parts are gone
+    if output.exists() and (source == STANDARD_INPUT or not mark.is_file()):
         raise _is_there(output)
     if not output.parent.is_dir() or not os.access(output.parent, os.W_OK):
         raise DataError(f"{output.parent}: is no folder that can be written; make it or choose another")
     changes = kept_changes(model, labels)
     state = _state(model, source, settings, changes)
     if output.exists():
-        return _tidied(folder, output, state)
+        return _tidied(folder, mark, output, state)
     finished = _finished_parts(folder, kind, state, again=source != STANDARD_INPUT)
     count = 0
 
@@ -160,16 +160,17 @@ def predict_file(
 
     with closing(open_documents(source, settings.text)) as documents:
         made = engine(PartSettings(str(model), settings, kind, threads, tuple(changes), verify), missing(documents))
-        _begin(folder, state)
+        _begin(folder, mark, state)
         for number, content in made:
             with _whole_file(folder / f"part-{number:06d}-{_checksum(content)}{kind}") as stream:
                 stream.write(content)
     _join_parts(folder, kind, output)
     done = {"count": count, "state": state, "output": _identity(folder / output.name)}
-    with _whole_file(folder / _DONE) as stream:
+    with _whole_file(mark) as stream:
         stream.write(json.dumps(done).encode())
     (folder / output.name).replace(output)
-    _remove(folder)
+    shutil.rmtree(folder)
+    mark.unlink()
     return count
 
 
@@ -177,16 +178,17 @@ def _is_there(path: Path) -> DataError:
     return DataError(f"{path}: is already there; remove it or choose another name")
 
 
-def _tidied(folder: Path, output: Path, state: dict[str, Any]) -> int:
+def _tidied(folder: Path, mark: Path, output: Path, state: dict[str, Any]) -> int:
     """The end of a run that was killed when its output was whole; how many documents are in it."""
     try:
-        done = read_json(folder / _DONE)
+        done = read_json(mark)
     except DataError:
         done = {}
     if (done.get("state"), done.get("output")) != (state, _identity(output)):
         raise _is_there(output)
     log.info("%s is whole already", output)
-    _remove(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    mark.unlink()
     return int(done["count"])
 
 
@@ -196,20 +198,12 @@ def _identity(file: Path) -> list[int]:
     return [facts.st_ino, facts.st_size, facts.st_mtime_ns]
 
 
-def _remove(folder: Path) -> None:
-    """Remove the folder of the parts; what says that the output is whole goes last."""
-    for path in folder.iterdir():
-        if path.name != _DONE:
-            path.unlink()
-    shutil.rmtree(folder)
-
-
-def _begin(folder: Path, state: dict[str, Any]) -> None:
+def _begin(folder: Path, mark: Path, state: dict[str, Any]) -> None:
     """The folder of the parts, with what decides them; one of somebody else is refused."""
     if (folder / "state.json").is_file():
         return
-    if (folder / _DONE).is_file():  # of a run that was killed at its very end
-        shutil.rmtree(folder)
+    if mark.is_file():  # of a run that was killed at its very end
+        shutil.rmtree(folder, ignore_errors=True)
     if folder.exists() and (not folder.is_dir() or any(path.suffix != _ASIDE for path in folder.iterdir())):
         raise _is_there(folder)
     try:

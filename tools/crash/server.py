@@ -330,6 +330,7 @@ def _loaded(round_: Round, workers: int) -> Iterator[tuple[Server, Swap, list[Cl
         clients += [*writers, Asker(server, answers), Asker(server, answers)]
         for client in clients:
             client.start()
+        until(lambda: all(client.answered or client.failure for client in clients), "an answer for everybody")
         yield server, swap, clients
     finally:
         for client in clients:
