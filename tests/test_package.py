@@ -84,6 +84,7 @@ ORDER = [
     "decaf.networks",
     "decaf.clusters",
     "decaf.modules.batches",
+    "decaf.modules.finite",
     "decaf.modules.loop",
     "decaf.modules.checkpoints",
     "decaf.modules.problem",

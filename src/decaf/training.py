@@ -28,6 +28,7 @@ from decaf.header import FORMAT, read_header
 from decaf.model import Model
 from decaf.modules.blend import learn_blend
 from decaf.modules.checkpoints import Checkpoint, Forgetful
+from decaf.modules.finite import NotFiniteError, finite
 from decaf.modules.problem import ENOUGH_TO_HOLD, Problem
 from decaf.modules.ranker import learn_ranker
 from decaf.modules.shortlister import Shortlist, learn_shortlister, retrieve
@@ -42,6 +43,7 @@ __all__ = ["memory_needed", "prepared", "train", "usual_clusters"]
 log = logging.getLogger(__name__)
 
 _STEPS = 32  # in an epoch, at the least
+_STAGES = {"module I": "tokens", "module II": "shortlister", "module IV": "ranker"}  # where the rates are set
 
 
 def train(
@@ -62,11 +64,11 @@ def train(
     if config.model.loss == "softmax" and problem.held is None:
         log.warning("%s: scores are in the right order, but they are no chances", _why_none_held(problem, config))
     _check_memory(problem, config, where)
-    run = _fingerprint(problem, dataset.labels, config, seed)
+    run, begun = _fingerprints(problem, dataset.labels, config, seed)
     if folder is not None and (Path(folder) / "model.json").is_file():
         return _finished(Path(folder), run, config, dataset.name)
-    keeper = Forgetful() if folder is None else Checkpoint(Path(folder), run, where)
-    with _quick_products(), memory_kept():
+    keeper = Forgetful() if folder is None else Checkpoint(Path(folder), begun, where, _rates(config))
+    with _quick_products(), memory_kept(), _documents_named(problem, dataset, keeper):
         learned = keeper.result(
             "module I", lambda: learn_tokens(problem, config, seed=seed, device=where, keeper=keeper).tensors()
         )
@@ -174,6 +176,8 @@ def _learn_instance(
             words = _words(problem, found, config) if config.blend.words else None
             blend = first_blend(problem.rarity(device), found.texts, words)
         instance = Instance(found.shortlister, ranker, found.clusters.shape[1], blend)
+        if wrong := [name for name, tensor in instance.tensors().items() if not finite({name: tensor})]:
+            raise TrainingError(f"module IV{part}: {', '.join(wrong)} not finite; lower ranker.rate and run again")
         if blend is not None and problem.held is not None:
             blend = learn_blend(f"blend{part}", problem.held, instance, keeper, tail=config.blend.tail)
             if blend.words is not None:  # chosen with words that knew nothing of those held out; now they may
@@ -258,21 +262,56 @@ def _check_memory(problem: Problem, config: Config, device: torch.device) -> Non
         raise TrainingError(f"training takes about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; {advice}")
 
 
-def _fingerprint(problem: Problem, labels: Items, config: Config, seed: int) -> str:
-    """A name for these data and settings."""
-    digest = hashlib.sha256(json.dumps([FORMAT, seed, config.to_json()]).encode())
+def _fingerprints(problem: Problem, labels: Items, config: Config, seed: int) -> tuple[str, str]:
+    """A name for these data and settings, and one for whatever rates the modules learn at."""
+    without_rates = config.with_settings([f"{stage}.rate=0" for stage in _STAGES.values()])
+    digests = [hashlib.sha256(json.dumps([FORMAT, seed, each.to_json()]).encode()) for each in (config, without_rates)]
+    for part in _data(problem, labels):
+        for digest in digests:
+            digest.update(part)
+    run, begun = (digest.hexdigest()[:32] for digest in digests)
+    return run, begun
+
+
+def _data(problem: Problem, labels: Items) -> Iterator[bytes | memoryview]:
+    """All that is learned from, piece by piece."""
     held = problem.held
     matrices = (problem.documents, problem.labels, problem.truth)
     of_held = () if held is None else (held.documents, held.truth)
     for matrix in (*matrices, *of_held):
         for array in (matrix.indptr, matrix.indices, matrix.data):
-            digest.update(np.ascontiguousarray(array).data)
+            yield np.ascontiguousarray(array).data
     arrays = (problem.kept, problem.filters, problem.inverse_propensity)
     for array in arrays if held is None else (*arrays, held.filters):
-        digest.update(np.ascontiguousarray(array).data)
+        yield np.ascontiguousarray(array).data
     for row in range(labels.count):
-        digest.update(json.dumps([labels.id(row), labels.text(row)]).encode())
-    return digest.hexdigest()[:32]
+        yield json.dumps([labels.id(row), labels.text(row)]).encode()
+
+
+def _rates(config: Config) -> dict[str, float]:
+    """How fast each module learns."""
+    return {name: float(getattr(config, stage).rate) for name, stage in _STAGES.items()}
+
+
+@contextmanager
+def _documents_named(problem: Problem, dataset: Dataset, keeper: Checkpoint | Forgetful) -> Iterator[None]:
+    """Where numbers are not finite, the documents that they came with are named as the user knows them."""
+    try:
+        yield
+    except NotFiniteError as error:
+        titles = [_title(number, problem, dataset) for number in error.documents]
+        keeper.note(module=error.name, broke=f"epoch {error.epoch}, step {error.step}", documents=", ".join(titles))
+        rate = f"{_STAGES[error.name.partition(',')[0]]}.rate"
+        raise TrainingError(error.told(titles, rate)) from error
+
+
+def _title(number: int, problem: Problem, dataset: Dataset) -> str:
+    """A document of a module, by the user's id; behind them come, in module I, the labels that have a text."""
+    documents = problem.documents.shape[0]
+    if number < documents:
+        return dataset.train.documents.id(int(number if problem.rows is None else problem.rows[number]))
+    with_text = np.flatnonzero(np.diff(problem.labels.indptr))
+    return f"(label {dataset.labels.id(int(problem.kept[with_text[number - documents]]))})"
 
 
 def _finished(folder: Path, run: str, config: Config, dataset: str) -> Model:

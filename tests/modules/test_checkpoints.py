@@ -275,3 +275,45 @@ def test_without_a_folder_nothing_is_kept() -> None:
     keeper.result("module I", work)
     keeper.result("module I", work)
     assert work.times == 2
+
+
+RATES = {"module I": 0.01, "module IV": 0.002}
+
+
+def test_a_module_that_broke_goes_on_at_another_rate_and_the_record_says_so(
+    tmp_path: Path, often: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = Checkpoint(tmp_path, "run", CPU, RATES)
+    first.keep("module IV, instance 2", state(3.0), 4)
+    first.broke("module IV, instance 2")
+    slower = RATES | {"module IV": 0.001}
+    again, kept = Checkpoint(tmp_path, "run", CPU, slower), state(0.0)
+    assert "module IV: goes on with the rate 0.001; it began with 0.002" in caplog.text
+    assert again.restore("module IV, instance 2", kept) == 4
+    assert torch.equal(kept["network.table"], state(3.0)["network.table"])
+    (line,) = (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    noted = json.loads(line)
+    assert (noted["module"], noted["rate"], noted["rate_before"]) == ("module IV", 0.001, 0.002)
+    with pytest.raises(TrainingError, match="other settings"):  # it has gone on at the new rate
+        Checkpoint(tmp_path, "run", CPU, RATES)
+    Checkpoint(tmp_path, "run", CPU, slower)
+
+
+@pytest.mark.parametrize(
+    ("broke", "run", "rates"),
+    [
+        (None, "run", RATES | {"module IV": 0.001}),
+        ("module IV", "run", RATES | {"module I": 0.001}),
+        ("module IV", "run", {"module I": 0.001, "module IV": 0.001}),
+        ("module IV", "other", RATES | {"module IV": 0.001}),
+    ],
+)
+def test_nothing_but_the_rate_of_a_module_that_broke_may_change(
+    tmp_path: Path, broke: str | None, run: str, rates: dict[str, float]
+) -> None:
+    first = Checkpoint(tmp_path, "run", CPU, RATES)
+    if broke:
+        first.broke(broke)
+    with pytest.raises(TrainingError, match="other settings"):
+        Checkpoint(tmp_path, run, CPU, rates)
+    Checkpoint(tmp_path, "run", CPU, RATES)

@@ -15,6 +15,7 @@ from decaf.errors import TrainingError
 from decaf.modules import checkpoints
 from decaf.modules.batches import Batch
 from decaf.modules.checkpoints import Checkpoint, Forgetful
+from decaf.modules.finite import NotFiniteError, finite
 from decaf.modules.loop import RowAdam, Schedule, TableAdam, Task, adam, fit, seeded
 from decaf.modules.meta import MetaTask
 from decaf.modules.ranker import RankTask
@@ -40,6 +41,7 @@ class Memory(Forgetful):
         self.epochs = 0
         self.stop_after = stop_after
         self.notes: list[dict[str, float | str]] = []
+        self.broken: list[str] = []
 
     def restore(self, name: str, tensors: dict[str, Tensor]) -> int:
         if self.epochs:
@@ -57,6 +59,9 @@ class Memory(Forgetful):
 
     def note(self, **facts: float | str) -> None:
         self.notes.append(facts)
+
+    def broke(self, name: str) -> None:
+        self.broken.append(name)
 
 
 def uneven_documents() -> sparse.csr_array:
@@ -173,9 +178,103 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_is_not_kept() -> None:
             return super().loss(batch) * torch.inf
 
     keeper = Memory()
-    with pytest.raises(TrainingError, match="module I: the loss of epoch 1 is not finite; lower its rate"):
+    said = r"module I: the loss is not finite in epoch 1, step 1 of 6, with documents \d+(, \d+){7}; lower its rate"
+    with pytest.raises(TrainingError, match=said):
         learn(Broken(network()), keeper=keeper)
     assert keeper.epochs == 0
+
+
+class Poisoned(MetaTask):
+    """From some epoch on a document makes the loss, or the gradient alone, something that is not finite."""
+
+    def __init__(self, document: int, epoch: int, *, gradient: bool = False) -> None:
+        super().__init__(network())
+        self._document, self._from, self._gradient = document, epoch, gradient
+        self._epoch = self._step = 0
+        self.batch: list[int] = []  # that broke first
+        self.place = (0, 0)  # its epoch and step
+
+    def order(self, epoch: int, documents: int) -> Tensor:
+        self._epoch, self._step = epoch, 0
+        return super().order(epoch, documents)
+
+    def loss(self, batch: Batch) -> Tensor:
+        self._step += 1
+        loss, numbers = super().loss(batch), batch.numbers[batch.there > 0].tolist()
+        if self._epoch < self._from or self._document not in numbers:
+            return loss
+        if not self.batch:
+            self.batch, self.place = numbers, (self._epoch, self._step)
+        return loss + (_broken_gradient(self.network) if self._gradient else torch.inf)
+
+
+def _broken_gradient(network: nn.Module) -> Tensor:
+    """Nothing, but for its gradient."""
+    return (next(network.parameters()).sum() * 0).sqrt()
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_the_documents_that_numbers_broke_with_are_named_and_what_was_kept_is_whole(epoch: int, gradient: bool) -> None:
+    keeper, task = Memory(), Poisoned(7, epoch, gradient=gradient)
+    with pytest.raises(NotFiniteError) as caught:
+        learn(task, keeper=keeper)
+    assert task.place[0] == epoch
+    assert 7 in task.batch
+    assert caught.value.documents == task.batch
+    assert (caught.value.epoch, caught.value.step) == (epoch + 1, task.place[1])
+    named = ", ".join(str(number) for number in task.batch[:8])
+    what = "weights are" if gradient else "the loss is"
+    where = f"in epoch {epoch + 1}, step {task.place[1]} of 6, with documents {named}"
+    again = f"lower its rate and run again: it goes on after epoch {epoch}"
+    assert str(caught.value) == f"module I: {what} not finite {where}; {again}"
+    assert keeper.epochs == epoch
+    assert all(bool(tensor.isfinite().all()) for tensor in keeper.kept.values())
+    assert keeper.broken == ["module I"]
+
+
+def test_what_breaks_later_than_it_was_kept_is_found_all_the_same() -> None:
+    class Seldom(Memory):
+        def keep(self, name: str, tensors: dict[str, Tensor], epochs: int) -> None:
+            if epochs == 1:
+                super().keep(name, tensors, epochs)
+
+    task = Poisoned(7, 2, gradient=True)
+    with pytest.raises(NotFiniteError, match="it goes on after epoch 1") as caught:
+        learn(task, keeper=Seldom())
+    assert (caught.value.epoch, caught.value.step) == (3, task.place[1])
+    assert caught.value.documents == task.batch
+
+
+def test_without_anything_kept_the_step_is_where_it_was_seen() -> None:
+    task = Poisoned(7, 0)
+    with pytest.raises(NotFiniteError, match=r"the loss is not finite in epoch 1, step [2-6] of 6, with") as caught:
+        learn(task)  # weights stay as they should be
+    assert caught.value.documents == task.batch
+    with pytest.raises(NotFiniteError, match=r"the loss is not finite in epoch 1, step [2-6] of 6 or a step before"):
+        learn(Poisoned(7, 0, gradient=True))
+    with pytest.raises(NotFiniteError, match="weights are not finite in epoch 4, step 6 of 6 or a step before"):
+        learn(Last())
+
+
+class Last(MetaTask):
+    """The very last step breaks the weights; no loss ever says so."""
+
+    def __init__(self) -> None:
+        super().__init__(network())
+        self._steps = 0
+
+    def loss(self, batch: Batch) -> Tensor:
+        self._steps += 1
+        loss = super().loss(batch)
+        return loss + _broken_gradient(self.network) if self._steps == SCHEDULE.epochs * 6 else loss
+
+
+def test_numbers_are_finite_or_not() -> None:
+    whole = {"a": torch.ones(3, 2), "numbers": torch.arange(4), "nothing": torch.zeros(0), "one": torch.tensor(2.0)}
+    assert finite(whole)
+    for bad in (torch.nan, torch.inf, -torch.inf):
+        assert not finite(whole | {"a": torch.tensor([1.0, bad, 2.0])})
 
 
 def test_the_number_of_threads_is_as_before() -> None:

@@ -90,6 +90,12 @@ class Batches:
         """One batch; `step` is a tensor, so that a recorded step can be replayed for another."""
         return Batch(**{name: field.index_select(0, step)[0] for name, field in self._fields.items()})
 
+    def numbers(self, step: int) -> list[int]:
+        """Which documents a batch has."""
+        there = self._fields["there"][step] > 0
+        numbers: list[int] = self._fields["numbers"][step][there].tolist()
+        return numbers
+
     def _begins(self, bounds: Tensor) -> Tensor:
         """Where each batch begins, and the last ends."""
         return torch.cat([bounds[: -1 : self._size], bounds[-1:]])

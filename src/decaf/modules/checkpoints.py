@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,9 @@ class Forgetful:
     def note(self, **facts: float | str) -> None:
         """Nothing is written."""
 
+    def broke(self, name: str) -> None:
+        """Nothing is kept in mind."""
+
     def result(self, name: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
         """What the module learns."""
         return make()
@@ -53,31 +56,46 @@ class Forgetful:
 class Checkpoint:
     """Keeps a run in a folder; a file is written aside and renamed, so that what is there is always whole."""
 
-    def __init__(self, folder: Path, fingerprint: str, device: torch.device) -> None:
+    def __init__(
+        self, folder: Path, fingerprint: str, device: torch.device, rates: Mapping[str, float] | None = None
+    ) -> None:
+        """The fingerprint says nothing of the rates of the modules: one may change where its module broke."""
         self._folder, self._device = folder / "checkpoint", device
         self._record = folder / "metrics.jsonl"
         self._next = time.monotonic()
-        owner = self._folder / "run.json"
-        if folder.exists() and (not folder.is_dir() or _others(folder, begun=owner.is_file())):
+        self._owner = self._folder / "run.json"
+        if folder.exists() and (not folder.is_dir() or _others(folder, begun=self._owner.is_file())):
             raise TrainingError(f"{folder}: is there and holds something else; choose a new folder")
         for path in (self._folder, *(self._folder.iterdir() if self._folder.is_dir() else ()), self._record):
             if path.is_symlink() or (path.exists() and not path.is_file() and path != self._folder):
                 raise TrainingError(f"{path}: is no file of a run; remove it, or choose another folder")
-        if owner.is_file():
-            try:
-                kept = json.loads(owner.read_text(encoding="utf-8"))["fingerprint"]
-            except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
-                advice = "remove the folder to begin anew, or choose another folder"
-                raise TrainingError(f"{owner}: is damaged, so the run cannot go on; {advice}") from error
-            if kept != fingerprint:
-                raise TrainingError(
-                    f"{folder}: holds an unfinished run on other data or with other settings; "
-                    "run that one again, or choose another folder"
-                )
-            log.info("going on with the run in %s", folder)
-            _drop_half_line(self._record)
+        self._run: dict[str, Any] = {"fingerprint": fingerprint, "rates": dict(rates or {})}
+        if self._owner.is_file():
+            self._go_on(folder)
         else:
-            self._write(owner, lambda path: path.write_text(json.dumps({"fingerprint": fingerprint}), encoding="utf-8"))
+            self._own()
+
+    def _go_on(self, folder: Path) -> None:
+        """Go on with what is there, if it is the same run: the rate of a module that broke may be another."""
+        given = self._run["rates"]
+        try:
+            kept = json.loads(self._owner.read_text(encoding="utf-8"))
+            changed = {name: kept["rates"][name] for name, rate in given.items() if kept["rates"][name] != rate}
+            same = kept["fingerprint"] == self._run["fingerprint"] and changed.keys() <= {kept.get("broke")}
+        except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
+            advice = "remove the folder to begin anew, or choose another folder"
+            raise TrainingError(f"{self._owner}: is damaged, so the run cannot go on; {advice}") from error
+        if not same:
+            raise TrainingError(
+                f"{folder}: holds an unfinished run on other data or with other settings; "
+                "run that one again, or choose another folder"
+            )
+        log.info("going on with the run in %s", folder)
+        _drop_half_line(self._record)
+        for name, before in changed.items():
+            log.warning("%s: goes on with the rate %g; it began with %g", name, given[name], before)
+            self.note(module=name, rate=given[name], rate_before=before)
+            self._own()
 
     def restore(self, name: str, tensors: dict[str, Tensor]) -> int:
         """Fill the tensors with what was kept of a running module; the number of epochs done."""
@@ -106,6 +124,11 @@ class Checkpoint:
         except OSError as error:
             raise _cannot_write(self._record, error) from error
 
+    def broke(self, name: str) -> None:
+        """The module cannot go on at its rate: the next run may have another."""
+        self._run["broke"] = name.partition(",")[0]
+        self._own()
+
     def result(self, name: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
         """What a module learned: read where it was kept, otherwise made and kept."""
         path = self._path(name, "done")
@@ -128,6 +151,9 @@ class Checkpoint:
     def _save(self, path: Path, tensors: dict[str, Tensor]) -> None:
         whole = {key: tensor.detach().contiguous().cpu().clone() for key, tensor in tensors.items()}
         self._write(path, lambda aside: save_file(whole, aside))
+
+    def _own(self) -> None:
+        self._write(self._owner, lambda path: path.write_text(json.dumps(self._run), encoding="utf-8"))
 
     def _write(self, path: Path, write: Callable[[Path], Any]) -> None:
         aside = path.with_name(f"{path.name}.part")

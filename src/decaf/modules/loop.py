@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from decaf.devices import on_gpu
-from decaf.errors import TrainingError
 from decaf.modules.batches import Batch, Batches
+from decaf.modules.finite import NotFiniteError, finite
 from decaf.networks import Rows, RowTable
 from decaf.progress import progress
 
@@ -78,6 +78,10 @@ class Keeper(Protocol):
         """Write a line of the run's record."""
         ...
 
+    def broke(self, name: str) -> None:
+        """The module cannot go on at its rate."""
+        ...
+
 
 def fit(
     name: str, task: Task, documents: Rows, positives: Rows, schedule: Schedule, *, seed: int, keeper: Keeper
@@ -104,10 +108,9 @@ def fit(
                 _set_rate(optimizer, schedule.rate_at(epoch))
             with seeded(seed, name, epoch, device=device):
                 loss = stepper.epoch(task.order(epoch, len(documents)).to(device), advance)
-            if not math.isfinite(loss):
-                raise TrainingError(
-                    f"{name}: the loss of epoch {epoch + 1} is not finite; lower its rate and run again"
-                )
+            if not (math.isfinite(loss) and finite(state)):
+                keeper.broke(name)
+                raise stepper.found(name, epoch, schedule, seed, keeper)
             seconds = time.perf_counter() - started
             speed = len(documents) / max(seconds, 1e-9)
             found = watch.look()
@@ -185,6 +188,7 @@ class _Stepper:
         self._task, self._optimizers, self._batches, self._state = task, optimizers, batches, state
         self._step = torch.zeros(1, dtype=torch.int64, device=batches.device)
         self._total = torch.zeros((), device=batches.device)
+        self._losses = torch.zeros(batches.steps, device=batches.device)
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def epoch(self, order: Tensor, advance: Callable[[int], None]) -> float:
@@ -211,7 +215,37 @@ class _Stepper:
         for optimizer in self._optimizers:
             optimizer.step()
         self._total += loss.detach() * batch.count
+        self._losses.index_copy_(0, self._step, loss.detach().reshape(1))
         self._step += 1
+
+    def found(self, name: str, epoch: int, schedule: Schedule, seed: int, keeper: Keeper) -> NotFiniteError:
+        """What is not finite after this epoch, and since which step: seen again from the last state that was kept."""
+        bad = (~self._losses.isfinite()).nonzero().flatten().tolist()
+        what, place = ("the loss is", (epoch, bad[0])) if bad else ("weights are", (epoch, self._batches.steps - 1))
+        sure = finite(self._state) or bad[:1] == [0]  # an epoch begins with weights that are finite
+        documents, kept = self._batches.numbers(place[1]), keeper.restore(name, self._state)
+        for again in range(kept, epoch + 1) if finite(self._state) and not sure else ():
+            for optimizer in self._optimizers:
+                _set_rate(optimizer, schedule.rate_at(again))
+            with seeded(seed, name, again, device=self._batches.device):
+                seen = self._look(self._task.order(again, len(self._batches)).to(self._batches.device))
+            if seen is not None:
+                sure, what, place = True, seen[0], (again, seen[1])
+                documents = self._batches.numbers(place[1])
+                break
+        return NotFiniteError(name, what, (*place, self._batches.steps), documents, kept, sure=sure)
+
+    def _look(self, order: Tensor) -> tuple[str, int] | None:
+        """Go through an epoch and look at every step -> what is not finite, and since which."""
+        self._batches.shuffle(order)
+        self._step.zero_()
+        for step in range(self._batches.steps):
+            self._run()
+            if not math.isfinite(self._losses[step]):
+                return "the loss is", step
+            if not finite(self._state):
+                return "weights are", step
+        return None
 
     def _record(self) -> torch.cuda.CUDAGraph:
         """Record a step on the first batch, after a few to warm up, and undo what they taught."""

@@ -42,6 +42,7 @@ class Problem:
     filters: NDArray[np.int64]  # (document, label) pairs that count for nothing, neither right nor wrong
     inverse_propensity: NDArray[np.float64]  # [labels]
     held: Held | None = None
+    rows: NDArray[np.int64] | None = None  # the user's number of each document; None: as they are
 
     @classmethod
     def of(
@@ -76,7 +77,8 @@ class Problem:
             of_held, aside = all_pairs[judged], np.concatenate([pairs, all_pairs[~judged], reverse])
             held = Held(*_part(documents, truth.shape, of_held, aside), chances)
         trained = _part(documents, truth.shape, all_pairs[~judged], np.concatenate([pairs, all_pairs[judged]]))
-        return cls(trained[0], texts, trained[1], kept, trained[2], chances, held)
+        numbers = rows[np.unique(all_pairs[~judged, 0])]
+        return cls(trained[0], texts, trained[1], kept, trained[2], chances, held, numbers)
 
     def rarity(self, device: torch.device) -> Tensor:
         """The logarithm of each label's inverse propensity."""
