@@ -86,7 +86,7 @@ def _git(*arguments: str) -> str:
     if not (_PACKAGE.parent.parent / ".git").exists():
         return ""
     command = ["git", *arguments]  # the user's own git
-    done = subprocess.run(command, capture_output=True, text=True, cwd=_PACKAGE, check=False)  # noqa: S603
+    done = subprocess.run(command, capture_output=True, text=True, cwd=_PACKAGE, check=False)  # noqa: S603 - git
     return done.stdout.strip()
 
 

@@ -122,7 +122,9 @@ class RankTask(Task):
         labels = self._shortlist.shortlister.members[clusters].flatten(1)  # [documents, beam * width]
         listed = (labels >= 0) * batch.there[:, None]
         negatives = softplus(logits.gather(1, labels.clamp(min=0))) * listed
-        found = (clusters[batch.rows] == self._shortlist.cluster[batch.columns, None]).any(dim=1)  # [pairs]
+        inside = batch.there.new_zeros(len(clusters), len(self._shortlist.shortlister.members), dtype=torch.bool)
+        inside.scatter_(1, clusters, True)  # [documents, clusters]
+        found = inside[batch.rows, self._shortlist.cluster[batch.columns]]  # [pairs]
         positives = logits[batch.rows, batch.columns]
         if self._forced:
             # A label that the shortlist missed joins it: what it would cost as a negative, less its score.

@@ -28,6 +28,7 @@ __all__ = ["ClusterTask", "Shortlist", "learn_shortlister", "retrieve"]
 log = logging.getLogger(__name__)
 
 _DOCUMENTS = 4096  # retrieved at a time
+_COMPARED = 1 << 25  # pairs of a true cluster and a retrieved one that are looked at together
 _RECALL = 0.85  # of the training pairs that the beam must reach
 _ENOUGH = 1 << 18  # documents, enough to tell how wide the beam must be
 _FAN_OUT = 5  # bits: children of a node in a tree
@@ -116,7 +117,7 @@ def _clusters_of_texts(
 ) -> _Learned:
     """One vector for each of K clusters among the documents as module I places them; only these vectors learn."""
     assert tokens.encoder is not None  # noqa: S101 - the caller has looked
-    assert tokens.labels is not None  # noqa: S101
+    assert tokens.labels is not None  # noqa: S101 - the caller has looked
     settings, device = config.shortlister, tokens.table.device
     vectors = _encoded(tokens.encoder, problem.documents)
     sums = label_sums(problem, vectors) + normalize(tokens.labels, dim=1).cpu().numpy()
@@ -249,11 +250,10 @@ def _reach(
     wanted = cluster[torch.as_tensor(pairs.col.astype(np.int64)).to(cluster.device)].int()
     while True:
         clusters = retrieve(shortlister, problem.documents, beam)
-        hits = [
-            (clusters[part_rows] == part_wanted[:, None]).any(dim=1).sum()
-            for part_rows, part_wanted in zip(torch.split(rows, 1 << 18), torch.split(wanted, 1 << 18), strict=True)
-        ]
-        recall = float(torch.stack(hits).sum()) / len(rows)
+        size, hits = max(1, _COMPARED // clusters.shape[1]), torch.zeros((), dtype=torch.int64, device=rows.device)
+        for part_rows, part_wanted in zip(torch.split(rows, size), torch.split(wanted, size), strict=True):
+            hits += (clusters[part_rows] == part_wanted[:, None]).any(dim=1).sum()
+        recall = float(hits) / len(rows)
         if fixed or recall > _RECALL or beam >= count:
             return clusters, recall
         if clusters.shape[1] < beam:  # a tree has no more to give

@@ -133,23 +133,21 @@ def with_label_texts(problem: Problem, *, own: bool, related: bool) -> tuple[spa
 def _related(truth: sparse.csr_array) -> sparse.csr_array:
     """Labels that are a tenth or more of the company that each has on documents -> [labels, labels], ones."""
     count, by_label = truth.shape[1], sparse.csr_array(truth.T)
-    starts = range(0, max(1, count), _LABELS)  # some labels at a time: all company at once can be a billion pairs
+    total = by_label @ (np.diff(truth.indptr) - 1.0)
+    # A label whose documents have more than eleven labels on average has none that is related, and may have a million
+    # others as company.
+    some = np.flatnonzero(np.diff(by_label.indptr) >= _RELATED * total * (1 - 1e-9))
+
+    def close(labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        company = sparse.coo_array(by_label[labels] @ truth)
+        row, column = labels[company.row], company.col.astype(np.int64)
+        there = (row != column) & (company.data >= _RELATED * total[row])
+        return row[there], column[there]
+
+    parts = np.split(some, range(_LABELS, len(some), _LABELS))  # all company at once can be a billion pairs
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = list(pool.map(lambda start: _close(by_label[start : start + _LABELS], truth, start), starts))
-    row, column = (np.concatenate(places) for places in zip(*found, strict=True))
+        row, column = (np.concatenate(places) for places in zip(*pool.map(close, parts), strict=True))
     return sparse.csr_array((np.ones(len(row), dtype=np.float32), (row, column)), shape=(count, count))
-
-
-def _close(
-    by_label: sparse.csr_array, truth: sparse.csr_array, first: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The pairs of related labels whose first is one of these, which begin at this number."""
-    company = sparse.coo_array(by_label @ truth)
-    others = company.row + first != company.col
-    row, column, times = company.row[others], company.col[others], company.data[others]
-    share = times / np.bincount(row, weights=times, minlength=by_label.shape[0])[row]
-    close = share >= _RELATED
-    return row[close].astype(np.int64) + first, column[close].astype(np.int64)
 
 
 class TextTask(SoftmaxTask):
