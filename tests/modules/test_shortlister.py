@@ -6,8 +6,13 @@ import pytest
 import torch
 from torch.nn.functional import normalize, softplus
 
+from decaf.config import recipe
+from decaf.modules import shortlister
 from decaf.modules.batches import Batches
-from decaf.modules.shortlister import ClusterTask
+from decaf.modules.checkpoints import Forgetful
+from decaf.modules.problem import Problem
+from decaf.modules.shortlister import ClusterTask, learn_shortlister
+from decaf.modules.tokens import Tokens
 from decaf.networks import Rows
 
 from . import random_rows, truth_of
@@ -61,3 +66,24 @@ def test_centres_and_biases_learn_and_the_vectors_stay() -> None:
     (only,) = made.optimizers()
     assert {id(p) for p in only.param_groups[0]["params"]} == {id(made.network.weight), id(made.network.bias)}
     assert not made._vectors.requires_grad
+
+
+@pytest.mark.parametrize("compared", [1, 7, 1 << 25])
+def test_the_recall_of_shortlists_is_that_of_a_plain_count(monkeypatch: pytest.MonkeyPatch, compared: int) -> None:
+    class Noted(Forgetful):
+        recall = 0.0
+
+        def note(self, **facts: float | str) -> None:
+            self.recall = float(facts.get("recall", self.recall))
+
+    monkeypatch.setattr(shortlister, "_COMPARED", compared)
+    truth = truth_of([[row % 8, 3 * row % 8, 5 * row % 8] for row in range(30)], 8)
+    problem = Problem.of(random_rows(30, 12, seed=1), random_rows(8, 12, seed=2), truth)
+    settings = ["shortlister.clusters=4", "shortlister.beam=2", "shortlister.batch=8", "shortlister.epochs=1"]
+    config, keeper = recipe("paper").with_settings(["model.dim=4", *settings]), Noted()
+    tokens = Tokens(torch.randn(12, 4, generator=torch.Generator().manual_seed(3)))
+    found = learn_shortlister("module II", problem, tokens, config, seed=0, keeper=keeper)
+    pairs = problem.truth.tocoo()
+    hits = [int(found.cluster[label]) in found.clusters[row].tolist() for row, label in zip(*pairs.coords, strict=True)]
+    assert 0 < sum(hits) < len(hits)
+    assert keeper.recall == round(100 * sum(hits) / len(hits), 2)
