@@ -8,8 +8,12 @@ DEMO_ARGS ?=
 BENCH_ARGS ?=
 DATA ?= catalogue
 EXPERIMENT_ARGS ?=
+FUZZ_ARGS ?= --files 20000 --seed 0 --seconds 1500
+CRASH_ARGS ?= --rounds 50 --seed 0 --seconds 1500
+SOAK_ARGS ?= --minutes 30 --seed 0
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check programs format bench experiments clean
+.PHONY: demo test check programs format bench experiments fuzz crash soak versions audit clean
 
 demo: $(READY)
 	@$(BIN)/decaf demo $(DEMO_ARGS)
@@ -46,22 +50,49 @@ bench: $(READY)
 experiments: $(READY)
 	@$(BIN)/decaf-experiments '$(DATA)' $(EXPERIMENT_ARGS)
 
+# Damaged and hostile files; kills, full disks and files that are cut short; a server under load and abuse.
+fuzz: $(READY)
+	@$(BIN)/python -m tools.fuzz $(FUZZ_ARGS)
+
+crash: $(READY)
+	@$(BIN)/python -m tools.crash $(CRASH_ARGS)
+
+soak: $(READY)
+	@$(BIN)/python -m tools.soak $(SOAK_ARGS)
+
+# A part of the tests at the lowest and at the newest versions that pyproject.toml allows, in environments of their own.
+versions: $(READY)
+	@$(BIN)/python tools/versions.py lowest
+	@$(BIN)/python tools/versions.py newest
+
+# Known weaknesses of the packages in the lock; asks a service on the network.
+audit:
+	@test -x $(VENV)-audit/bin/pip-audit || { $(PYTHON) -m venv $(VENV)-audit && $(VENV)-audit/bin/pip install --quiet pip-audit; }
+	@$(VENV)-audit/bin/pip-audit --disable-pip --require-hashes -r requirements.lock
+
 # Distributions that ship Python without its venv module still have pip: virtualenv does the same job.
-$(READY): pyproject.toml
+$(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "decaf needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "decaf needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
-	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV) 2>/dev/null || \
+	@echo "creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || \
 	  { rm -rf $(VENV); $(PYTHON) -m pip install --quiet --target $(VENV)-tool virtualenv && \
-	    PYTHONPATH=$(VENV)-tool $(PYTHON) -m virtualenv --quiet $(VENV); rm -rf $(VENV)-tool; }; }
+	    PYTHONPATH=$(VENV)-tool $(PYTHON) -m virtualenv --quiet $(VENV); rm -rf $(VENV)-tool; }
+
+$(READY): pyproject.toml | $(BIN)/python
 	@echo "installing decaf and its tools into $(VENV) (a minute or two the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(PIP) --editable '.[dev]'
 	@touch $@
 
-# Ray and the driver of PostgreSQL, for the tests alone.
-$(SCALE): $(READY)
-	@echo "installing Ray and psycopg into $(VENV) for the tests"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,scale]'
-	@touch $@
+# The tests have the packages of the lock, by their digests; where it does not apply, the newest that are allowed. torch
+# is not in it: which build is right depends on the machine. Ray and the driver of PostgreSQL are for the tests alone.
+$(SCALE): pyproject.toml requirements.lock | $(BIN)/python
+	@echo "installing decaf, its tools, Ray and psycopg into $(VENV) for the tests (a few minutes the first time)"
+	@if $(PIP) --require-hashes --no-deps --only-binary :all: --requirement requirements.lock; then \
+	  $(PIP) --no-build-isolation --editable '.[dev,scale]'; \
+	else echo "the lock does not apply here; the newest packages that are allowed do"; \
+	  $(PIP) --editable '.[dev,scale]'; fi
+	@touch $(READY) $@
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-audit build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

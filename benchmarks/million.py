@@ -148,6 +148,9 @@ class Epochs:
         self._report.note(running=self._line)
         self._report.check()
 
+    def broke(self, name: str) -> None:
+        """Nothing is kept in mind."""
+
     def note(self, **facts: float | str) -> None:
         """Epochs with the line of the module, all else as it is."""
         facts.pop("module", None)
