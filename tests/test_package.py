@@ -74,6 +74,7 @@ ORDER = [
     "decaf.metrics",
     "decaf.features",
     "decaf.devices",
+    "decaf.ranks",
     "decaf.networks.rows",
     "decaf.networks.encoder",
     "decaf.networks.classifier",

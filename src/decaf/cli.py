@@ -141,18 +141,26 @@ def train(
     assignments: Assignments = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show warnings alone.")] = False,
 ) -> None:
-    """Train a model. Run again after a stop, the same command goes on where it was."""
+    """Train a model. Run again after a stop, the same command goes on where it was.
+
+    `torchrun --nproc-per-node N -m decaf train ...` trains on N GPUs, or in N processes, which share out the labels.
+    """
     from decaf import config as configuration
     from decaf import console, training
+    from decaf.ranks import joined, launched
 
-    with console.session(quiet=quiet):
+    first = launched()[0] == 0  # of several processes; the others are silent
+    quiet = quiet or not first
+    with console.session(quiet=quiet, silent=not first):
         of_options = [] if precision is None else [f"model.precision={precision}"]
         config = configuration.recipe(recipe).with_settings([*(assignments or []), *of_options])
         dataset = _load(data, config)
         try:
-            training.train(dataset, config, seed=seed, device=device, folder=output)
+            with joined(device) as ranks:
+                training.train(dataset, config, seed=seed, device=device, folder=output, ranks=ranks)
         except KeyboardInterrupt:
-            console.say("stopped; run the same command again to go on")
+            if first:
+                console.say("stopped; run the same command again to go on")
             raise typer.Exit(130) from None
     if not quiet:
         judged = dataset.test.documents.count > 0

@@ -48,17 +48,17 @@ _EVERY = 10.0  # seconds between two lines where there is no terminal
 
 
 @contextmanager
-def session(*, quiet: bool = False) -> Iterator[None]:
-    """Show messages and the progress of long work; when quiet, warnings alone."""
+def session(*, quiet: bool = False, silent: bool = False) -> Iterator[None]:
+    """Show messages and the progress of long work; when quiet, warnings alone; when silent, errors alone."""
     handler: logging.Handler = _PlainHandler()
     if errors.is_terminal:
         handler = RichHandler(console=errors, show_time=False, show_path=False, markup=False)
     logger = logging.getLogger("decaf")
     before = logger.level
-    logger.setLevel(logging.WARNING if quiet else logging.INFO)
+    logger.setLevel(logging.ERROR if silent else logging.WARNING if quiet else logging.INFO)
     logger.addHandler(handler)
     try:
-        with nullcontext() if quiet else showing(_bar if errors.is_terminal else _lines):
+        with nullcontext() if quiet or silent else showing(_bar if errors.is_terminal else _lines):
             yield
     finally:
         logger.removeHandler(handler)

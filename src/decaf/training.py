@@ -9,7 +9,7 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from decaf.modules.words import WIDTH, label_words
 from decaf.networks import Instance, Words, first_blend
 from decaf.packed import Packed
 from decaf.plots import plot_run
+from decaf.ranks import Ranks
 
 __all__ = ["memory_needed", "prepared", "train", "usual_clusters"]
 
@@ -53,29 +54,43 @@ def train(
     seed: int = 0,
     device: str = "auto",
     folder: str | Path | None = None,
+    ranks: Ranks | None = None,
 ) -> Model:
-    """Train a model; with a folder, the run is kept there, and the model is written into it."""
+    """Train a model; with a folder, the run is kept there, and the model is written into it.
+
+    Several ranks train it together; the first of them keeps and writes it, in a folder that all can read.
+    """
     started = time.perf_counter()
-    where = choose_device(device)
+    ranks = ranks or Ranks()
+    where = torch.device(choose_device(device).type) if ranks.many else choose_device(device)
     config = config or recipe()
     if idle := config.without_effect():
         log.warning("without effect here: %s; the recipe has no such part", ", ".join(idle))
     features, problem, config = prepared(dataset, config, where)
     if config.model.loss == "softmax" and problem.held is None:
         log.warning("%s: scores are in the right order, but they are no chances", _why_none_held(problem, config))
-    _check_memory(problem, config, where)
+    _check_ranks(problem, config, ranks, folder)
+    _check_memory(problem, config, where, ranks)
     run, begun = _fingerprints(problem, dataset.labels, config, seed)
-    if folder is not None and (Path(folder) / "model.json").is_file():
+    ranks.check_same(run)
+    if folder is not None and ranks.told(lambda: (Path(folder) / "model.json").is_file()):
         return _finished(Path(folder), run, config, dataset.name)
-    keeper = Forgetful() if folder is None else Checkpoint(Path(folder), begun, where, _rates(config))
+    keeper: Checkpoint | Forgetful = Forgetful()
+    if folder is not None and ranks.first:
+        keeper = Checkpoint(Path(folder), begun, torch.device("cpu") if ranks.many else where, _rates(config))
     with _quick_products(), memory_kept(), _documents_named(problem, dataset, keeper):
-        learned = keeper.result(
-            "module I", lambda: learn_tokens(problem, config, seed=seed, device=where, keeper=keeper).tensors()
-        )
+
+        def learn() -> dict[str, Tensor]:
+            return learn_tokens(problem, config, seed=seed, device=where, keeper=keeper, ranks=ranks).tensors()
+
+        tokens = Tokens.of(_result("module I", learn, keeper, ranks, where))
         instances = tuple(
-            _learn_instance(number, problem, Tokens.of(learned), config, seed=seed, keeper=keeper)
+            _learn_instance(number, problem, tokens, config, seed=seed, keeper=keeper, ranks=ranks)
             for number in range(config.ensemble.instances)
         )
+    if folder is not None and not ranks.first:
+        ranks.wait()
+        return Model.load(folder, verify=False)
     about = {
         "dataset": dataset.name,
         "seed": seed,
@@ -87,12 +102,13 @@ def train(
         "statistics": _counted(dataset),
         "seconds": round(time.perf_counter() - started, 1),
     }
-    packed = tuple(Packed.of(instance, config.model.precision) for instance in instances)
+    packed = tuple(Packed.of(instance, config.model.precision) for instance in instances if instance is not None)
     model = Model(config, features, dataset.labels, problem.kept, packed, about, dataset.frequency)
     if isinstance(keeper, Checkpoint) and folder is not None:
         model.save(folder)
         keeper.finish()
         _draw(Path(folder))
+        ranks.wait()
     return model
 
 
@@ -129,8 +145,11 @@ def _learn_features(dataset: Dataset, config: Config) -> tuple[Features | None, 
     )
 
 
-def memory_needed(problem: Problem, config: Config) -> int:
-    """A rough estimate of the bytes at the peak of the largest module, rather too high than too low."""
+def memory_needed(problem: Problem, config: Config, ranks: int = 1) -> int:
+    """A rough estimate of the bytes at the peak of the largest module, rather too high than too low.
+
+    On several ranks it is what each of them needs.
+    """
     dim, batch = config.model.dim, max(config.tokens.batch, config.ranker.batch)
     labels, clusters = len(problem.kept), config.shortlister.clusters
     tokens, documents = problem.documents.shape[1], problem.documents.shape[0]
@@ -139,8 +158,8 @@ def memory_needed(problem: Problem, config: Config) -> int:
         of_documents = config.ranker.batch * (config.ranker.hard + math.ceil(problem.truth.nnz / documents))
         compared = min(labels, config.ranker.negatives + of_documents)
     # Parameters, gradients and averages of all; activations of those that a step compares.
-    network = 4 * dim * (4 * tokens + 8 * max(labels, clusters) + 16 * max(compared, clusters))
-    scores = 4 * batch * 4 * max(compared, clusters)
+    network = 4 * dim * (4 * tokens + (8 * max(labels, clusters) + 16 * max(compared, clusters)) // ranks)
+    scores = 4 * batch * 4 * max(compared, clusters) // ranks
     data = 40 * (problem.documents.nnz + problem.truth.nnz) + 4 * documents * max(config.shortlister.beam, 200)
     words = 24 * WIDTH * labels if config.model.loss == "softmax" else 0
     return network + scores + data + words + 500_000_000
@@ -157,20 +176,47 @@ def _quick_products() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
+def _result(
+    name: str,
+    make: Callable[[], dict[str, Tensor]],
+    keeper: Checkpoint | Forgetful,
+    ranks: Ranks,
+    device: torch.device | None,
+) -> dict[str, Tensor]:
+    """What a module learned: made and kept, or found by the first rank, which tells the others on their device."""
+    if not ranks.many:
+        return keeper.result(name, make)
+    kept = keeper.finished(name)
+    if not ranks.told(lambda: kept is not None):
+        made = make()
+        return keeper.result(name, lambda: made)
+    return kept or {} if device is None else ranks.told_tensors(lambda: kept or {}, device)
+
+
 def _learn_instance(
-    number: int, problem: Problem, tokens: Tokens, config: Config, *, seed: int, keeper: Checkpoint | Forgetful
-) -> Instance:
-    """Modules II to IV of one instance."""
+    number: int,
+    problem: Problem,
+    tokens: Tokens,
+    config: Config,
+    *,
+    seed: int,
+    keeper: Checkpoint | Forgetful,
+    ranks: Ranks,
+) -> Instance | None:
+    """Modules II to IV of one instance; the first rank alone has it."""
     part = "" if config.ensemble.instances == 1 else f", instance {number + 1}"
     seed = seed + 1000 * number
 
     def shortlist() -> dict[str, Tensor]:
-        return learn_shortlister(f"module II{part}", problem, tokens, config, seed=seed, keeper=keeper).tensors()
+        name = f"module II{part}"
+        return learn_shortlister(name, problem, tokens, config, seed=seed, keeper=keeper, ranks=ranks).tensors()
 
-    found = Shortlist.of(keeper.result(f"module II{part}", shortlist))
+    found = Shortlist.of(_result(f"module II{part}", shortlist, keeper, ranks, tokens.table.device))
 
     def rank() -> dict[str, Tensor]:
-        ranker = learn_ranker(f"module IV{part}", problem, found, config, seed=seed, keeper=keeper)
+        ranker = learn_ranker(f"module IV{part}", problem, found, config, seed=seed, keeper=keeper, ranks=ranks)
+        if not ranks.first:
+            return {}
         device, blend = found.table.device, None
         if config.model.loss == "softmax":
             words = _words(problem, found, config) if config.blend.words else None
@@ -184,7 +230,8 @@ def _learn_instance(
                 blend = dataclasses.replace(blend, words=_words(problem.whole(), found, config))
         return dataclasses.replace(instance, blend=blend).tensors()
 
-    return Instance.of(keeper.result(f"module IV{part}", rank))
+    made = _result(f"module IV{part}", rank, keeper, ranks, None)
+    return Instance.of(made) if ranks.first else None
 
 
 def _words(problem: Problem, shortlist: Shortlist, config: Config) -> Words:
@@ -250,9 +297,23 @@ def _batch(documents: int, most: int) -> int:
     return int(min(most, max(32, 1 << max(0, round(math.log2(max(documents, 1) / _STEPS))))))
 
 
-def _check_memory(problem: Problem, config: Config, device: torch.device) -> None:
+def _check_ranks(problem: Problem, config: Config, ranks: Ranks, folder: str | Path | None) -> None:
+    """Refuse what several ranks cannot train."""
+    if not ranks.many:
+        return
+    default = {"model.loss": "softmax", "tokens.kind": "texts", "shortlister.kind": "clusters"}
+    if other := [name for name, value, _ in config.describe() if name in default and value != f'"{default[name]}"']:
+        raise TrainingError(f"several ranks train the default recipe alone, not {', '.join(other)}; use one process")
+    if folder is None:
+        raise TrainingError("several ranks need a folder that all can read, to keep the run and the model in")
+    most = min(len(problem.kept), config.shortlister.clusters)
+    if ranks.count > most:
+        raise TrainingError(f"{ranks.count} ranks are too many for {most} clusters of labels; use {most} or fewer")
+
+
+def _check_memory(problem: Problem, config: Config, device: torch.device, ranks: Ranks) -> None:
     """Say how much memory training takes, and refuse what cannot fit."""
-    needed = memory_needed(problem, config)
+    needed = memory_needed(problem, config, ranks.count) * (1 if on_gpu(device) else ranks.local)
     free = free_memory(device)
     if free is None:
         return

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from decaf.networks import Rows
+from decaf.ranks import Ranks
 
 __all__ = ["Batch", "Batches"]
 
@@ -32,6 +33,15 @@ class Batch:
     def count(self) -> Tensor:
         """How many documents there are."""
         return self.there.sum()
+
+    def documents(self, ranks: Ranks) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens of the documents that this rank encodes, one after another, where each begins, and weights."""
+        if not ranks.many:
+            return self.tokens, self.starts, self.weights
+        own = ranks.own(len(self.starts))
+        bounds = torch.cat([self.starts, self.starts.new_tensor([len(self.tokens)])])
+        first, last = bounds[own.start].item(), bounds[own.stop].item()
+        return self.tokens[first:last], self.starts[own] - first, self.weights[first:last]
 
 
 class Batches:

@@ -33,7 +33,9 @@ _MODEL = re.compile(
 
 
 class Forgetful:
-    """Keeps nothing: for runs that need no folder."""
+    """Keeps nothing: for runs that need no folder, and for ranks that are not the first."""
+
+    due = False
 
     def restore(self, name: str, tensors: dict[str, Tensor]) -> int:
         """Nothing was kept."""
@@ -47,6 +49,10 @@ class Forgetful:
 
     def broke(self, name: str) -> None:
         """Nothing is kept in mind."""
+
+    def finished(self, name: str) -> dict[str, Tensor] | None:
+        """Nothing was kept."""
+        return None
 
     def result(self, name: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
         """What the module learns."""
@@ -97,6 +103,11 @@ class Checkpoint:
             self.note(module=name, rate=given[name], rate_before=before)
             self._own()
 
+    @property
+    def due(self) -> bool:
+        """Whether it is time to keep the state of a running module."""
+        return time.monotonic() >= self._next
+
     def restore(self, name: str, tensors: dict[str, Tensor]) -> int:
         """Fill the tensors with what was kept of a running module; the number of epochs done."""
         path = self._path(name, "running")
@@ -110,8 +121,8 @@ class Checkpoint:
 
     def keep(self, name: str, tensors: dict[str, Tensor], epochs: int) -> None:
         """Keep the state of a running module, every now and then."""
-        began = time.monotonic()
-        if began >= self._next:
+        if self.due:
+            began = time.monotonic()
             self._save(self._path(name, "running"), tensors | {_EPOCHS: torch.tensor([epochs])})
             ended = time.monotonic()
             self._next = ended + (ended - began) / _SHARE
@@ -129,13 +140,16 @@ class Checkpoint:
         self._run["broke"] = name.partition(",")[0]
         self._own()
 
+    def finished(self, name: str) -> dict[str, Tensor] | None:
+        """What a finished module learned; None where that was not kept."""
+        return self._read(self._path(name, "done"))
+
     def result(self, name: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
         """What a module learned: read where it was kept, otherwise made and kept."""
-        path = self._path(name, "done")
-        kept = self._read(path)
+        kept = self.finished(name)
         if kept is None:
             kept = make()
-            self._save(path, kept)
+            self._save(self._path(name, "done"), kept)
             self._path(name, "running").unlink(missing_ok=True)
         return kept
 

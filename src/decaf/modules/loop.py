@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,6 +20,7 @@ from decaf.modules.batches import Batch, Batches
 from decaf.modules.finite import NotFiniteError, finite
 from decaf.networks import Rows, RowTable
 from decaf.progress import progress
+from decaf.ranks import Ranks
 
 __all__ = ["Keeper", "RowAdam", "Schedule", "TableAdam", "Task", "adam", "fit", "seeded"]
 
@@ -49,6 +50,7 @@ class Task(ABC):
 
     network: nn.Module  # all that learns
     figure: Callable[[], float] | None = None  # P@1 of held-out documents in percent; None: there are none
+    ranks: Ranks = Ranks()  # that learn it together
 
     @abstractmethod
     def loss(self, batch: Batch) -> Tensor:
@@ -58,6 +60,10 @@ class Task(ABC):
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """One or more optimizers over all parameters that learn."""
 
+    def split(self) -> tuple[list[nn.Parameter], int]:
+        """Parameters of which each rank has rows of its own, and how many rows there are on all; the rest is shared."""
+        return [], 0
+
     def order(self, epoch: int, documents: int) -> Tensor:
         """The order in which an epoch goes through the documents."""
         return torch.randperm(documents)
@@ -65,6 +71,11 @@ class Task(ABC):
 
 class Keeper(Protocol):
     """Keeps the state of a module after every epoch, so that a stopped run can go on."""
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to keep something."""
+        ...
 
     def restore(self, name: str, tensors: dict[str, Tensor]) -> int:
         """Fill the tensors with what was kept; the number of epochs done, 0 where nothing was kept."""
@@ -92,6 +103,8 @@ def fit(
     optimizers = task.optimizers()
     watch = _Watch(task)
     state = _state(task.network, optimizers) | watch.state
+    if task.ranks.many:
+        keeper = _KeeperOfRanks(keeper, task.ranks, _names_split(task, optimizers), task.split()[1])
     done = keeper.restore(name, state)
     if done:
         log.info("%s: going on after epoch %d", name, done)
@@ -149,6 +162,7 @@ class _Watch:
             return {}
         self._task.network.eval()
         figure = self._task.figure()
+        figure = self._task.ranks.told(lambda: figure)
         self._task.network.train()
         best, _, worse = self.state["best"].tolist()
         if figure >= best:
@@ -190,11 +204,14 @@ class _Stepper:
         self._total = torch.zeros((), device=batches.device)
         self._losses = torch.zeros(batches.steps, device=batches.device)
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._records = on_gpu(batches.device) and not task.ranks.many
+        split = {id(parameter) for parameter in task.split()[0]}
+        self._shared = [p for p in task.network.parameters() if p.requires_grad and id(p) not in split]
 
     def epoch(self, order: Tensor, advance: Callable[[int], None]) -> float:
         """All documents once, in this order -> the mean loss of a document."""
         grown = self._batches.shuffle(order)
-        if on_gpu(self._batches.device) and (grown or self._graph is None):
+        if self._records and (grown or self._graph is None):
             self._graph = self._record()
         self._step.zero_()
         self._total.zero_()
@@ -204,7 +221,7 @@ class _Stepper:
             else:
                 self._graph.replay()
             advance(1)
-        return float(self._total) / len(self._batches)
+        return float(self._task.ranks.sum(self._total)) / len(self._batches)
 
     def _run(self) -> None:
         batch = self._batches.batch(self._step)
@@ -212,6 +229,8 @@ class _Stepper:
             optimizer.zero_grad(set_to_none=True)
         loss = self._task.loss(batch)
         loss.backward()  # type: ignore[no-untyped-call]
+        if self._task.ranks.many:
+            self._task.ranks.sum_all(p.grad for p in self._shared if p.grad is not None)
         for optimizer in self._optimizers:
             optimizer.step()
         self._total += loss.detach() * batch.count
@@ -371,3 +390,65 @@ def _state(network: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[
             for key, tensor in optimizer.state[parameter].items():
                 tensors[f"optimizer.{number}.{at}.{key}"] = tensor
     return tensors
+
+
+def _names_split(task: Task, optimizers: list[torch.optim.Optimizer]) -> set[str]:
+    """The names, in the state, of what each rank has rows of its own of."""
+    split = {id(parameter) for parameter in task.split()[0]}
+    names = [name for name, parameter in task.network.named_parameters() if id(parameter) in split]
+    found = {f"{where}.{name}" for name in names for where in ("network", "best")}
+    for number, optimizer in enumerate(optimizers):
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        places = [at for at, parameter in enumerate(parameters) if id(parameter) in split]
+        found |= {f"optimizer.{number}.{at}.{key}" for at in places for key in ("exp_avg", "exp_avg_sq")}
+    return found
+
+
+class _KeeperOfRanks:
+    """Keeps what several ranks learn as one process would, at the first of them: any number of ranks can go on."""
+
+    def __init__(self, keeper: Keeper, ranks: Ranks, split: Collection[str], rows: int) -> None:
+        self._keeper, self._ranks, self._split, self._rows = keeper, ranks, split, rows
+
+    @property
+    def due(self) -> bool:
+        """Whether the first rank says that it is time."""
+        return self._ranks.told(lambda: self._keeper.due)
+
+    @torch.no_grad()
+    def restore(self, name: str, tensors: dict[str, Tensor]) -> int:
+        """Hand out what the first rank finds; where that is nothing, what is shared begins as it does there."""
+        whole = {key: self._room(key, tensor) for key, tensor in tensors.items()} if self._ranks.first else {}
+        done = self._ranks.told(lambda: self._keeper.restore(name, whole))
+        for key, tensor in tensors.items():
+            if key not in self._split:
+                self._ranks.align([tensor])
+            elif done:
+                self._ranks.scatter(whole[key][: self._rows] if whole else None, self._own(tensor))
+        return done
+
+    def keep(self, name: str, tensors: dict[str, Tensor], epochs: int) -> None:
+        """Gather at the first rank what is split, and keep it there."""
+        if self.due:
+            whole = {key: self._gathered(tensor) if key in self._split else tensor for key, tensor in tensors.items()}
+            self._keeper.keep(name, whole, epochs)
+
+    def note(self, **facts: float | str) -> None:
+        """Write a line of the run's record."""
+        self._keeper.note(**facts)
+
+    def _own(self, tensor: Tensor) -> Tensor:
+        """The rows of labels; behind them may be nobody's, which is zero."""
+        own = self._ranks.own(self._rows)
+        return tensor[: own.stop - own.start]
+
+    def _room(self, key: str, tensor: Tensor) -> Tensor:
+        if key not in self._split:
+            return tensor
+        return torch.zeros(self._rows + self._behind(tensor), *tensor.shape[1:], dtype=tensor.dtype)
+
+    def _gathered(self, tensor: Tensor) -> Tensor:
+        return self._ranks.gather(self._own(tensor), self._rows, self._behind(tensor))
+
+    def _behind(self, tensor: Tensor) -> int:
+        return len(tensor) - len(self._own(tensor))

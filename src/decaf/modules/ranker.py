@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize, softplus
@@ -13,30 +16,44 @@ from decaf.modules.loop import Keeper, RowAdam, Schedule, Task, adam, fit, seede
 from decaf.modules.problem import Held, Problem
 from decaf.modules.shortlister import Shortlist
 from decaf.modules.softmax import Candidates, SoftmaxTask
-from decaf.networks import FixedBags, Instance, Ranker, Rows, TextNetwork, first_blend
+from decaf.networks import FixedBags, Instance, Ranker, Rows, RowTable, TextNetwork, first_blend
+from decaf.ranks import Ranks
 
 __all__ = ["ChoiceTask", "RankTask", "learn_ranker"]
 
 _TEMPERATURE = 40.0  # at the start; text and refinement vectors of unit length weigh a half each
 _FIRST = 16  # clusters of a shortlist that hard negatives come from
+_LONE = Ranks()
 
 
 def learn_ranker(
-    name: str, problem: Problem, shortlist: Shortlist, config: Config, *, seed: int, keeper: Keeper
+    name: str,
+    problem: Problem,
+    shortlist: Shortlist,
+    config: Config,
+    *,
+    seed: int,
+    keeper: Keeper,
+    ranks: Ranks = _LONE,
 ) -> Ranker:
-    """Begin the classifiers from the labels' texts (module III), then learn them on the shortlists (module IV)."""
+    """Begin the classifiers from the labels' texts (module III), then learn them on the shortlists (module IV).
+
+    On several ranks each learns those of its own labels; they come together at the first.
+    """
     settings, model, device = config.ranker, config.model, shortlist.table.device
+    own = ranks.own(len(problem.kept))
     softmax = model.loss == "softmax"
     start: str | Tensor | None = None
     if model.refinement:
         start = "text" if settings.from_text and model.text else "random"
         if start == "text" and shortlist.texts is not None:
-            start = normalize(shortlist.texts, dim=1)
+            start = normalize(shortlist.texts[own], dim=1)
     few = softmax and settings.negatives < len(problem.kept)
-    with seeded(seed, name, device=device):
+    apart = (ranks.number,) if start == "random" and ranks.number else ()
+    with seeded(seed, name, *apart, device=device):
         network = TextNetwork(
             shortlist.table,
-            FixedBags(problem.labels, device),
+            FixedBags(ranks.own_rows(problem.labels), device, recorded=not ranks.many),
             settings.dropout,
             text=model.text,
             refinement=start,
@@ -47,13 +64,17 @@ def learn_ranker(
     task: Task
     if softmax:
         negatives = settings.negatives if few else 0
-        known, task = problem.known(), ChoiceTask(network, shortlist, problem, negatives=negatives, hard=settings.hard)
+        known = problem.known()
+        task = ChoiceTask(network, shortlist, problem, negatives=negatives, hard=settings.hard, ranks=ranks)
     else:
         known, task = problem.truth, RankTask(network, shortlist, forced=settings.forced)
     schedule = Schedule(settings.epochs, settings.batch, settings.rate, (settings.epochs // 2,))
     documents, positives = Rows.of(problem.documents, device), Rows.of(known, device)
     fit(name, task, documents, positives, schedule, seed=seed, keeper=keeper)
-    return Ranker(*network.frozen(), network.frozen_texts())
+    encoder, weights, bias = network.frozen()
+    if ranks.many:
+        weights, bias = (ranks.gather(rows, len(problem.kept)).to(device) for rows in (weights, bias))
+    return Ranker(encoder, weights, bias, network.frozen_texts())
 
 
 class ChoiceTask(SoftmaxTask):
@@ -62,20 +83,39 @@ class ChoiceTask(SoftmaxTask):
     network: TextNetwork
 
     def __init__(
-        self, network: TextNetwork, shortlist: Shortlist, problem: Problem, *, negatives: int, hard: int
+        self,
+        network: TextNetwork,
+        shortlist: Shortlist,
+        problem: Problem,
+        *,
+        negatives: int,
+        hard: int,
+        ranks: Ranks = _LONE,
     ) -> None:
-        self.network = network
+        self.network, self.ranks = network, ranks
         self._negatives, self._hard = negatives, hard
+        self._labels, self._own = len(problem.kept), ranks.own(len(problem.kept))
+        self.first = self._own.start
         self._clusters, self._members = shortlist.clusters[:, :_FIRST], shortlist.shortlister.members
         if problem.held is not None:
             lists = _HeldLists(problem, problem.held, shortlist)
-            self.figure = lambda: lists.precision(Ranker(*network.frozen()))
+            self.figure = lambda: lists.precision(self._ranker())
+
+    def split(self) -> tuple[list[nn.Parameter], int]:
+        """Refinement vectors and biases belong to the rank that owns the label."""
+        own = (self.network.labels.refinement, self.network.labels.bias)
+        values = [table.values if isinstance(table, RowTable) else table for table in own if table is not None]
+        return values, self._labels
+
+    def _ranker(self) -> Ranker:
+        frozen = self.network.frozen()
+        return _RankerOfRanks(*frozen, ranks=self.ranks, first=self.first) if self.ranks.many else Ranker(*frozen)
 
     def candidates(self, batch: Batch) -> Candidates:
         """All labels; or of the batch, of the first clusters of its documents' shortlists, and at random."""
-        count, device = self.network.count, batch.columns.device
+        count, device = self._labels, batch.columns.device
         if not self._negatives:
-            return Candidates.all(count, device)
+            return Candidates.all(self.network.count, device)
         clusters, members = self._clusters, self._members
         size = (len(batch.numbers), self._hard)
         drawn = torch.randint(clusters.shape[1], size, device=device)
@@ -83,12 +123,28 @@ class ChoiceTask(SoftmaxTask):
         listed = members[clusters[batch.numbers].long().gather(1, drawn), slots].flatten()
         others = torch.randint(count, (self._negatives,), device=device)
         named = torch.cat([batch.columns, listed.masked_fill(listed < 0, count), others])
-        return Candidates.of(named, count, drawn=self._negatives)
+        candidates = Candidates.of(named, count, drawn=self._negatives)
+        return candidates.among(self._own) if self.ranks.many else candidates
 
     def scores(self, batch: Batch, labels: Tensor | None) -> Tensor:
         """Scores of classifiers."""
-        logits: Tensor = self.network(batch.tokens, batch.starts, batch.weights, labels)
+        company = partial(self.ranks.all_rows, total=len(batch.there))
+        logits: Tensor = self.network(*batch.documents(self.ranks), labels, company)
         return logits
+
+
+@dataclass(frozen=True, eq=False)
+class _RankerOfRanks(Ranker):
+    """Scores labels each on the rank that owns it."""
+
+    ranks: Ranks = _LONE
+    first: int = 0  # of the labels that this rank owns
+
+    def scores(self, vectors: Tensor, labels: Tensor) -> Tensor:
+        """Scores of these labels [documents, listed] for document vectors; -1 stands for none."""
+        own = labels - self.first
+        mine = (own >= 0) & (own < len(self.bias))
+        return self.ranks.sum(super().scores(vectors, own.masked_fill(~mine, -1)) * mine)
 
 
 class _HeldLists:

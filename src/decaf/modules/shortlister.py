@@ -22,6 +22,7 @@ from decaf.modules.problem import MetaLabels, Problem, label_sums
 from decaf.modules.softmax import Candidates, SoftmaxTask
 from decaf.modules.tokens import Tokens
 from decaf.networks import FixedBags, FrozenEncoder, Level, Rows, Shortlister, TextNetwork
+from decaf.ranks import Ranks
 
 __all__ = ["ClusterTask", "Shortlist", "learn_shortlister", "retrieve"]
 
@@ -32,6 +33,7 @@ _COMPARED = 1 << 25  # pairs of a true cluster and a retrieved one that are look
 _RECALL = 0.85  # of the training pairs that the beam must reach
 _ENOUGH = 1 << 18  # documents, enough to tell how wide the beam must be
 _FAN_OUT = 5  # bits: children of a node in a tree
+_LONE = Ranks()
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +61,7 @@ class Shortlist:
 
 
 def learn_shortlister(
-    name: str, problem: Problem, tokens: Tokens, config: Config, *, seed: int, keeper: Keeper
+    name: str, problem: Problem, tokens: Tokens, config: Config, *, seed: int, keeper: Keeper, ranks: Ranks = _LONE
 ) -> Shortlist:
     """Learn to name clusters, and retrieve the shortlist of every training document."""
     settings = config.shortlister
@@ -74,9 +76,9 @@ def learn_shortlister(
     elif tokens.encoder is None:
         made = _clusters(name, problem, tokens.table, config, seed=seed, keeper=keeper)
     else:
-        made = _clusters_of_texts(name, problem, tokens, config, seed=seed, keeper=keeper)
+        made = _clusters_of_texts(name, problem, tokens, config, seed=seed, keeper=keeper, ranks=ranks)
     shortlister, cluster, table = made
-    clusters, recall = _reach(shortlister, problem, cluster, beam, fixed=bool(settings.beam))
+    clusters, recall = _reach(shortlister, problem, cluster, beam, fixed=bool(settings.beam), ranks=ranks)
     keeper.note(module=name, beam=clusters.shape[1], recall=round(100 * recall, 2))
     log.info(
         "%s: %d of %d clusters hold %.1f %% of the training pairs",
@@ -113,23 +115,27 @@ def _clusters(name: str, problem: Problem, table: Tensor, config: Config, *, see
 
 
 def _clusters_of_texts(
-    name: str, problem: Problem, tokens: Tokens, config: Config, *, seed: int, keeper: Keeper
+    name: str, problem: Problem, tokens: Tokens, config: Config, *, seed: int, keeper: Keeper, ranks: Ranks
 ) -> _Learned:
     """One vector for each of K clusters among the documents as module I places them; only these vectors learn."""
     assert tokens.encoder is not None  # noqa: S101 - the caller has looked
     assert tokens.labels is not None  # noqa: S101 - the caller has looked
-    settings, device = config.shortlister, tokens.table.device
-    vectors = _encoded(tokens.encoder, problem.documents)
-    sums = label_sums(problem, vectors) + normalize(tokens.labels, dim=1).cpu().numpy()
-    cluster = _cluster_labels(sums, settings.clusters, seed, device)
-    meta = MetaLabels.of(problem, cluster, settings.clusters)
-    centres = torch.zeros(settings.clusters, vectors.shape[1], device=device)
-    centres.index_add_(0, torch.as_tensor(cluster).to(device), torch.as_tensor(sums).to(device))
-    task = ClusterTask(vectors, normalize(centres, dim=1), float(tokens.labels.norm(dim=1).max()))
+    settings, device, texts = config.shortlister, tokens.table.device, tokens.labels
+    vectors = ranks.all_rows(_encoded(tokens.encoder, ranks.own_rows(problem.documents)), problem.documents.shape[0])
+
+    def begun() -> dict[str, Tensor]:
+        sums = label_sums(problem, vectors) + normalize(texts, dim=1).cpu().numpy()
+        cluster = torch.as_tensor(_cluster_labels(sums, settings.clusters, seed, device)).to(device)
+        centres = torch.zeros(settings.clusters, vectors.shape[1], device=device)
+        return {"cluster": cluster, "centres": centres.index_add_(0, cluster, torch.as_tensor(sums).to(device))}
+
+    start = ranks.told_tensors(begun, device)
+    meta = MetaLabels.of(problem, start["cluster"].cpu().numpy(), settings.clusters)
+    task = ClusterTask(vectors, normalize(start["centres"], dim=1), float(texts.norm(dim=1).max()), ranks)
     _fit(name, task, problem, meta, config, seed=seed, keeper=keeper)
     members = torch.as_tensor(meta.members).to(device)
     shortlister = Shortlister(tokens.encoder, *task.classifiers(), members, texts=tokens.texts)
-    return shortlister, torch.as_tensor(cluster).to(device), tokens.table
+    return shortlister, start["cluster"], tokens.table
 
 
 class ClusterTask(SoftmaxTask):
@@ -137,25 +143,33 @@ class ClusterTask(SoftmaxTask):
 
     network: nn.Linear
 
-    def __init__(self, vectors: Tensor, start: Tensor, temperature: float) -> None:
-        self._vectors, self._temperature = vectors, temperature
-        self.network = nn.Linear(start.shape[1], start.shape[0], device=start.device)
+    def __init__(self, vectors: Tensor, start: Tensor, temperature: float, ranks: Ranks = _LONE) -> None:
+        self._vectors, self._temperature, self.ranks = vectors, temperature, ranks
+        self._count, own = len(start), ranks.own(len(start))
+        self.first = own.start
+        self.network = nn.Linear(start.shape[1], own.stop - own.start, device=start.device)
         with torch.no_grad():
-            self.network.weight.copy_(start)
+            self.network.weight.copy_(start[own])
             self.network.bias.zero_()
 
+    def split(self) -> tuple[list[nn.Parameter], int]:
+        """Each rank has clusters of its own."""
+        return list(self.network.parameters()), self._count
+
     def candidates(self, batch: Batch) -> Candidates:
-        """All clusters."""
+        """All clusters, or all that this rank has."""
         return Candidates.all(len(self.network.bias), self._vectors.device)
 
     def scores(self, batch: Batch, labels: Tensor | None) -> Tensor:
-        """Scores of all clusters."""
+        """Scores of these clusters."""
         scores: Tensor = self.network(self._temperature * self._vectors[batch.numbers])
         return scores
 
     def classifiers(self) -> tuple[Tensor, Tensor]:
         """Weights and biases, for prediction."""
-        return (self._temperature * self.network.weight).detach(), self.network.bias.detach().clone()
+        own = (self._temperature * self.network.weight).detach(), self.network.bias.detach().clone()
+        weights, bias = (self.ranks.all_rows(rows, self._count) for rows in own)
+        return weights, bias
 
 
 def _neighbours(problem: Problem, tokens: Tokens, *, searched: bool) -> _Learned:
@@ -233,7 +247,7 @@ def retrieve(shortlister: Shortlister, documents: sparse.csr_array, beam: int) -
 
 
 def _reach(
-    shortlister: Shortlister, problem: Problem, cluster: Tensor, beam: int, *, fixed: bool
+    shortlister: Shortlister, problem: Problem, cluster: Tensor, beam: int, *, fixed: bool, ranks: Ranks
 ) -> tuple[Tensor, float]:
     """The shortlists of the training documents and their recall; unless fixed, doubled until they reach 85 %.
 
@@ -243,13 +257,14 @@ def _reach(
     if not fixed and documents > _ENOUGH:
         some = np.linspace(0, documents - 1, _ENOUGH).astype(np.int64)
         part = replace(problem, documents=problem.documents[some], truth=problem.truth[some])
-        clusters, _ = _reach(shortlister, part, cluster, beam, fixed=False)
+        clusters, _ = _reach(shortlister, part, cluster, beam, fixed=False, ranks=ranks)
         beam, fixed = clusters.shape[1], True
     pairs = problem.truth.tocoo()
     rows = torch.as_tensor(pairs.row.astype(np.int64)).to(cluster.device)
     wanted = cluster[torch.as_tensor(pairs.col.astype(np.int64)).to(cluster.device)].int()
     while True:
-        clusters = retrieve(shortlister, problem.documents, beam)
+        clusters = retrieve(shortlister, ranks.own_rows(problem.documents), beam)
+        clusters = ranks.all_rows(clusters, problem.documents.shape[0])
         size, hits = max(1, _COMPARED // clusters.shape[1]), torch.zeros((), dtype=torch.int64, device=rows.device)
         for part_rows, part_wanted in zip(torch.split(rows, size), torch.split(wanted, size), strict=True):
             hits += (clusters[part_rows] == part_wanted[:, None]).any(dim=1).sum()

@@ -25,6 +25,7 @@ from decaf.modules.meta import MetaTask
 from decaf.modules.problem import Held, MetaLabels, Problem, label_sums
 from decaf.modules.softmax import Candidates, SoftmaxTask
 from decaf.networks import FixedBags, FrozenEncoder, LabelTexts, Rows, TextNetwork, token_table, within
+from decaf.ranks import Ranks
 
 __all__ = ["TextTask", "Tokens", "learn_tokens", "with_label_texts"]
 
@@ -33,6 +34,7 @@ _RELATED = 0.1  # share of a label's company that another must be to be related
 _ALIKE = 4  # bits: labels that are hard to tell apart come together by 16 or more
 _LISTED = 50  # labels of a held-out document that are looked at
 _LABELS = 1 << 13  # whose company is looked at together
+_LONE = Ranks()
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,13 +63,15 @@ class Tokens:
         return cls(encoder.table, encoder, tensors["labels"], LabelTexts(**within("texts.", tensors)))
 
 
-def learn_tokens(problem: Problem, config: Config, *, seed: int, device: torch.device, keeper: Keeper) -> Tokens:
+def learn_tokens(
+    problem: Problem, config: Config, *, seed: int, device: torch.device, keeper: Keeper, ranks: Ranks = _LONE
+) -> Tokens:
     """Learn token embeddings the way the settings say."""
     name, settings = "module I", config.tokens
     if settings.kind == "fixed":
         return Tokens(_fixed_tokens(problem, config.model.dim, seed).to(device))
     start = token_table(problem.documents.shape[1], config.model.dim, torch.Generator().manual_seed(seed)).to(device)
-    begin = _against_texts if settings.kind == "texts" else _against_clusters
+    begin = partial(_against_texts, ranks=ranks) if settings.kind == "texts" else _against_clusters
     task, documents, positives = begin(name, problem, start, config, seed)
     halve_at = (settings.epochs // 2, settings.epochs * 3 // 4)
     schedule = Schedule(settings.epochs, settings.batch, settings.rate, halve_at)
@@ -75,19 +79,21 @@ def learn_tokens(problem: Problem, config: Config, *, seed: int, device: torch.d
     if settings.kind == "clusters":
         return Tokens(task.network.table.detach())
     encoder, labels, _ = task.network.frozen()
+    labels = ranks.all_rows(labels, len(problem.kept))
     return Tokens(encoder.table, encoder, labels, task.network.frozen_texts())
 
 
 _Begun = tuple["TextTask | MetaTask", Rows, Rows]  # the task, documents, what is known of them
 
 
-def _against_texts(name: str, problem: Problem, table: Tensor, config: Config, seed: int) -> _Begun:
+def _against_texts(name: str, problem: Problem, table: Tensor, config: Config, seed: int, *, ranks: Ranks) -> _Begun:
     """Documents and label texts, both ways."""
     settings, device = config.tokens, table.device
     texts, known = with_label_texts(problem, own=settings.own_texts, related=settings.related)
-    network = _network(name, table, problem.labels, settings.dropout, seed, temperature=_TEMPERATURE)
+    bags = FixedBags(ranks.own_rows(problem.labels), device, recorded=not ranks.many)
+    network = _network(name, table, bags, settings.dropout, seed, temperature=_TEMPERATURE)
     documents, positives = Rows.of(texts, device), Rows.of(known, device)
-    return TextTask(network, positives, problem, refresh=settings.refresh), documents, positives
+    return TextTask(network, positives, problem, refresh=settings.refresh, ranks=ranks), documents, positives
 
 
 def _against_clusters(name: str, problem: Problem, table: Tensor, config: Config, seed: int) -> _Begun:
@@ -95,20 +101,19 @@ def _against_clusters(name: str, problem: Problem, table: Tensor, config: Config
     count, device, rng = config.shortlister.clusters, table.device, np.random.default_rng([seed, 1])
     cluster = balanced_clusters(label_sums(problem, problem.documents), count, rng=rng, device=device)
     meta = MetaLabels.of(problem, cluster, count)
-    network = _network(name, table, meta.texts, config.tokens.dropout, seed)
+    network = _network(name, table, FixedBags(meta.texts, device), config.tokens.dropout, seed)
     return MetaTask(network), Rows.of(problem.documents, device), Rows.of(meta.truth, device)
 
 
 def _network(
     name: str,
     table: Tensor,
-    texts: sparse.csr_array,
+    bags: FixedBags,
     dropout: float,
     seed: int,
     *,
     temperature: float | None = None,
 ) -> TextNetwork:
-    bags = FixedBags(texts, table.device)
     with seeded(seed, name, device=table.device):
         return TextNetwork(table, bags, dropout, text=True, refinement=None, learn_table=True, temperature=temperature)
 
@@ -159,9 +164,13 @@ class TextTask(SoftmaxTask):
 
     network: TextNetwork
 
-    def __init__(self, network: TextNetwork, positives: Rows, problem: Problem, *, refresh: int) -> None:
-        self.network = network
+    def __init__(
+        self, network: TextNetwork, positives: Rows, problem: Problem, *, refresh: int, ranks: Ranks = _LONE
+    ) -> None:
+        self.network, self.ranks = network, ranks
         self._refresh = refresh
+        self._count, self._own = len(problem.kept), ranks.own(len(problem.kept))
+        self.first = self._own.start
         self._device = positives.columns.device
         # The true pairs alone, to draw one a document from.
         true = positives.values > 0
@@ -171,7 +180,7 @@ class TextTask(SoftmaxTask):
         self._starts = self._counts.cumsum(0) - self._counts
         self._labels = positives.columns[true]
         self._drawn = self._labels[self._starts]
-        network.register_buffer("group", torch.full((network.count,), -1, device=self._device))
+        network.register_buffer("group", torch.full((self._count,), -1, device=self._device))
         if problem.held is not None:
             self.figure = partial(self._precision, problem.held, Judge(problem.held, self._device))
 
@@ -189,11 +198,13 @@ class TextTask(SoftmaxTask):
 
     def candidates(self, batch: Batch) -> Candidates:
         """The labels drawn for the documents of the batch."""
-        return Candidates.of(self._drawn[batch.numbers], self.network.count)
+        candidates = Candidates.of(self._drawn[batch.numbers], self._count)
+        return candidates.among(self._own) if self.ranks.many else candidates
 
     def scores(self, batch: Batch, labels: Tensor | None) -> Tensor:
         """Products of documents and label texts."""
-        logits: Tensor = self.network(batch.tokens, batch.starts, batch.weights, labels)
+        company = partial(self.ranks.all_rows, total=len(batch.there))
+        logits: Tensor = self.network(*batch.documents(self.ranks), labels, company)
         return logits
 
     def targets(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
@@ -210,22 +221,30 @@ class TextTask(SoftmaxTask):
     def _precision(self, held: Held, judge: Judge) -> float:
         """P@1 of the held-out documents by label text alone."""
         classifiers, _ = self.network.classifiers()
+        listed = min(_LISTED, self._count // self.ranks.count)  # of each rank's labels
         found = []
         for rows in Rows.in_parts(held.documents, DOCUMENTS, self._device):
             scores = self.network.vectors(rows.columns, rows.starts, rows.values) @ classifiers.T
-            found.append(scores.topk(min(_LISTED, len(classifiers)), dim=1))
+            found.append(scores.topk(listed, dim=1))
         scores, labels = torch.cat([best.values for best in found]), torch.cat([best.indices for best in found])
+        if self.ranks.many:  # side by side
+            best = (scores, labels + self.first)
+            scores, labels = (self.ranks.all_rows(of.T, listed * self.ranks.count).T.contiguous() for of in best)
         return judge.precision(scores, labels)
 
     @torch.no_grad()
     def _groups(self, epoch: int) -> Tensor:
         """Labels that are alike by their text vectors, 16 to 32 together."""
         self.network.eval()
-        vectors = self.network.classifiers()[0].cpu().numpy()
+        vectors = self.ranks.gather(self.network.classifiers()[0], self._count).numpy()
         self.network.train()
-        count = 1 << max(0, (len(vectors) >> _ALIKE).bit_length() - 1)
+        count = 1 << max(0, (self._count >> _ALIKE).bit_length() - 1)
         rng = np.random.default_rng([epoch, 5])
-        return torch.as_tensor(balanced_clusters(vectors, count, rng=rng, device=self._device))
+
+        def made() -> dict[str, Tensor]:
+            return {"group": torch.as_tensor(balanced_clusters(vectors, count, rng=rng, device=self._device))}
+
+        return self.ranks.told_tensors(made, self._device)["group"]
 
 
 def _fixed_tokens(problem: Problem, dim: int, seed: int) -> Tensor:

@@ -115,11 +115,14 @@ class FrozenEncoder(NamedTuple):
 
 
 class FixedBags:
-    """Bag embeddings of texts that stay the same in every step, such as all labels, or of some of them."""
+    """Bag embeddings of texts that stay the same in every step, such as all labels, or of some of them.
 
-    def __init__(self, weights: sparse.csr_array, device: torch.device) -> None:
+    On a GPU as many texts take as much room in every step, where steps are `recorded`.
+    """
+
+    def __init__(self, weights: sparse.csr_array, device: torch.device, *, recorded: bool = True) -> None:
         self.count = weights.shape[0]
-        self._weights, self._device = weights, device
+        self._weights, self._device, self._recorded = weights, device, recorded
         self._rooms: dict[int, int] = {}
 
     def __call__(self, table: Tensor) -> Tensor:
@@ -154,7 +157,7 @@ class FixedBags:
 
     def _room(self, count: int) -> int | None:
         """Entries that so many texts hardly ever exceed, where tensors must have one shape; None where any will do."""
-        if not on_gpu(self._device):
+        if not (self._recorded and on_gpu(self._device)):
             return None
         if count not in self._rooms:  # looked up once: a step that is being recorded may not ask the device
             self._rooms[count] = self._rows.room(count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -60,8 +61,15 @@ class TextNetwork(nn.Module):
         """Weights [labels, dim] and biases of all labels."""
         return self.labels.weights(self.table.new_zeros(0) if self.labels.block is None else self._texts(self.table))
 
-    def forward(self, tokens: Tensor, starts: Tensor, weights: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Scores of these labels, or of all -> [documents, labels]."""
+    def forward(
+        self,
+        tokens: Tensor,
+        starts: Tensor,
+        weights: Tensor,
+        labels: Tensor | None = None,
+        company: Callable[[Tensor], Tensor] | None = None,
+    ) -> Tensor:
+        """Scores of these labels, or of all -> [documents, labels]; `company` adds vectors of other documents."""
         if labels is None:
             classifiers, bias = self.classifiers()
             vectors = self.vectors(tokens, starts, weights)
@@ -69,6 +77,7 @@ class TextNetwork(nn.Module):
             documents, texts = self._texts.beside(tokens, starts, weights, labels, self.table)
             classifiers, bias = self.labels.weights(texts, labels)
             vectors = self._scaled(self.documents.of_bags(documents))
+        vectors = vectors if company is None else company(vectors)
         return vectors @ classifiers.T if bias is None else torch.addmm(bias, vectors, classifiers.T)
 
     def _scaled(self, vectors: Tensor) -> Tensor:
