@@ -54,7 +54,7 @@ from decaf.networks import Instance, Ranker, Words, first_blend, prefixed, withi
 from decaf.packed import Packed
 from decaf.predictions import Predictions, load_scores
 from decaf.scoring.exact import ExactScorer
-from decaf.training import _fingerprint, _quick_products, memory_needed, prepared
+from decaf.training import _fingerprints, _quick_products, memory_needed, prepared
 
 __all__ = ["catalogue", "main"]
 
@@ -138,6 +138,8 @@ class Epochs:
         self._report, self._line = report, line
         self._wanted, self._steps, self._refresh = wanted, steps, refresh
         self._epochs: list[dict[str, Any]] = []
+
+    due = False
 
     def restore(self, name: str, tensors: dict[str, Tensor]) -> int:
         """Nothing was kept."""
@@ -363,7 +365,7 @@ class Run:
         with self.report.stage("problem") as line:
             _, problem, self.full = prepared(dataset, self.full, self.device)
             with self.report.stage("fingerprint", of="problem"):
-                _fingerprint(problem, dataset.labels, self.full, self.seed)
+                _fingerprints(problem, dataset.labels, self.full, self.seed)
             line |= {"trained_labels": len(problem.kept), "dim": self.full.model.dim}
             line |= {"clusters": self.full.shortlister.clusters, "negatives": self.full.ranker.negatives}
             line["estimate_gb"] = round(memory_needed(problem, self.full) / GB, 1)

@@ -59,6 +59,10 @@ class Ranks:
             _tell(dist.all_reduce, tensor)
         return tensor
 
+    def any(self, flag: bool) -> bool:
+        """Whether it is so on any rank."""
+        return bool(self.sum(torch.tensor([float(flag)]))[0])
+
     def sum_all(self, tensors: Iterable[Tensor]) -> None:
         """Add up many tensors, in place; the small ones in one go."""
         small = []

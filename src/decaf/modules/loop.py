@@ -121,7 +121,7 @@ def fit(
                 _set_rate(optimizer, schedule.rate_at(epoch))
             with seeded(seed, name, epoch, device=device):
                 loss = stepper.epoch(task.order(epoch, len(documents)).to(device), advance)
-            if not (math.isfinite(loss) and finite(state)):
+            if task.ranks.any(not (math.isfinite(loss) and finite(state))):
                 keeper.broke(name)
                 raise stepper.found(name, epoch, schedule, seed, keeper)
             seconds = time.perf_counter() - started
@@ -241,8 +241,11 @@ class _Stepper:
         """What is not finite after this epoch, and since which step: seen again from the last state that was kept."""
         bad = (~self._losses.isfinite()).nonzero().flatten().tolist()
         what, place = ("the loss is", (epoch, bad[0])) if bad else ("weights are", (epoch, self._batches.steps - 1))
+        documents = self._batches.numbers(place[1])
+        if self._task.ranks.many:  # each of which saw something else
+            return NotFiniteError(name, what, (*place, self._batches.steps), documents, 0, sure=False)
         sure = finite(self._state) or bad[:1] == [0]  # an epoch begins with weights that are finite
-        documents, kept = self._batches.numbers(place[1]), keeper.restore(name, self._state)
+        kept = keeper.restore(name, self._state)
         for again in range(kept, epoch + 1) if finite(self._state) and not sure else ():
             for optimizer in self._optimizers:
                 _set_rate(optimizer, schedule.rate_at(again))
@@ -436,6 +439,10 @@ class _KeeperOfRanks:
     def note(self, **facts: float | str) -> None:
         """Write a line of the run's record."""
         self._keeper.note(**facts)
+
+    def broke(self, name: str) -> None:
+        """The module cannot go on at its rate."""
+        self._keeper.broke(name)
 
     def _own(self, tensor: Tensor) -> Tensor:
         """The rows of labels; behind them may be nobody's, which is zero."""
