@@ -317,7 +317,7 @@ def test_a_setting_that_does_not_exist_is_a_config_error() -> None:
 
 
 def test_more_memory_than_there_is_is_refused(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_module, "memory_needed", lambda problem, config: 10**16)
+    monkeypatch.setattr(training_module, "memory_needed", lambda *_: 10**16)
     with pytest.raises(TrainingError, match=r"takes about 10000000\.0 GB and .* GB are free; lower model\.dim"):
         train(dataset)
 
@@ -329,6 +329,8 @@ def test_the_memory_needed_grows_with_the_model(dataset: Dataset) -> None:
     config = QUICK.with_settings(["shortlister.clusters=8"])
     needed = [memory_needed(problem, config.with_settings([f"model.dim={dim}"])) for dim in (16, 4096)]
     assert 0 < needed[0] < needed[1]
+    large = config.with_settings(["model.dim=4096"])
+    assert memory_needed(problem, large, 4) < memory_needed(problem, large, 2) < needed[1]
 
 
 def test_a_run_in_a_folder_is_the_run_without_one_and_leaves_the_model_alone(

@@ -159,6 +159,8 @@ def memory_needed(problem: Problem, config: Config, ranks: int = 1) -> int:
         compared = min(labels, config.ranker.negatives + of_documents)
     # Parameters, gradients and averages of all; activations of those that a step compares.
     network = 4 * dim * (4 * tokens + (8 * max(labels, clusters) + 16 * max(compared, clusters)) // ranks)
+    if ranks > 1:  # label texts are everywhere, and the first rank has the whole in the end
+        network += 4 * dim * 2 * labels
     scores = 4 * batch * 4 * max(compared, clusters) // ranks
     data = 40 * (problem.documents.nnz + problem.truth.nnz) + 4 * documents * max(config.shortlister.beam, 200)
     words = 24 * WIDTH * labels if config.model.loss == "softmax" else 0
