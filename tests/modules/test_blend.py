@@ -300,7 +300,7 @@ def informed(held: Held, spread: float) -> Instance:
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("spread", [0.4, 0.6])
 def test_more_tail_finds_more_of_the_rare_and_no_tail_the_most(seed: int, spread: float) -> None:
-    held = held_out(seed=seed, spread=spread, documents=3000)
+    held = held_out(seed=seed, spread=spread, documents=2000)
     made, _ = learned(held, informed(held, spread))
     judge, parts = Judge(held, CPU), parts_of(made, held)
     found = [judge.figures(made.chances(parts, tail), parts.labels) for tail in (0.0, 0.2, 0.5, 1.0)]
