@@ -124,6 +124,25 @@ def test_peers_that_are_missing_are_not_run(runner: Runner, monkeypatch: pytest.
     assert outcome.trouble == "pecos cannot be installed: no wheel"
 
 
+def test_a_run_that_is_stopped_before_its_process_starts_starts_none(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ctrl_c(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    def late() -> str:
+        while not runner._stopped:
+            time.sleep(0.01)
+        return provenance.source_digest()
+
+    monkeypatch.setattr(runs, "wait", ctrl_c)
+    monkeypatch.setattr(runs, "source_digest", late)
+    monkeypatch.setattr(runs.subprocess, "Popen", never)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run([MATCH])
+    assert [file.name for file in runner.folder.glob("*/*.json")] == ["task.json"]  # nor is it called late
+
+
 def test_a_run_over_its_limit_is_ended_and_tried_again_only_with_more_time(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

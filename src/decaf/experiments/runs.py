@@ -57,6 +57,7 @@ class Runner:
     python: Path | None = None  # the peers' interpreter
     missing: Mapping[str, str] = field(default_factory=dict)  # why peers are not there
     _alive: set[subprocess.Popen[bytes]] = field(default_factory=set, init=False, repr=False)
+    _stopped: bool = field(default=False, init=False, repr=False)  # nothing is started any more
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
@@ -145,10 +146,12 @@ class Runner:
         command = [sys.executable, "-m", "decaf.experiments.work", str(task)]
         threads = {"OMP_NUM_THREADS": str(self.threads), "OPENBLAS_NUM_THREADS": str(self.threads)}
         # In a session of its own, so that all that it starts can be ended with it.
-        process = subprocess.Popen(  # noqa: S603 - our own words
-            command, stdout=output, stderr=output, env=os.environ | threads, start_new_session=True
-        )
         with self._lock:
+            if self._stopped:
+                return True
+            process = subprocess.Popen(  # noqa: S603 - our own words
+                command, stdout=output, stderr=output, env=os.environ | threads, start_new_session=True
+            )
             self._alive.add(process)
         try:
             process.wait(self.limit or None)
@@ -167,6 +170,7 @@ class Runner:
             yield
         except BaseException:
             with self._lock:
+                self._stopped = True
                 for process in self._alive:
                     _end(process)
             raise
