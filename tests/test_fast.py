@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 import torch
 from instances import SMALL, instance, mixed, searched, tree
+from numpy.typing import NDArray
 from scipy import sparse
 
 from decaf import Config, Model, Predictions
 from decaf import packed as packed_module
+from decaf.compiled import in_any_order
 from decaf.datasets import Items
 from decaf.errors import ModelError
 from decaf.networks import Instance, Rows
 from decaf.packed import Labels, Overlay, Packed
-from decaf.scoring import fast, kernels
+from decaf.scoring import arithmetic, fast, lanes, nearest, ranking
 from decaf.scoring.exact import ExactScorer
 from decaf.scoring.fast import FastScorer
 from decaf.scoring.scorer import Changes
@@ -37,7 +39,8 @@ def documents(count: int = 40, seed: int = 0) -> sparse.csr_array:
     return sparse.csr_array(dense.astype(np.float32))
 
 
-def close(found: Predictions, expected: Predictions, tolerance: float = 1e-5) -> bool:
+def close(found: Predictions, expected: Predictions, tolerance: float = 1e-4) -> bool:
+    """The fast scorer rounds documents to whole numbers where labels are."""
     return np.array_equal(found.ids, expected.ids) and np.allclose(found.scores, expected.scores, atol=tolerance)
 
 
@@ -119,28 +122,116 @@ def test_what_cannot_be_is_said() -> None:
         FastScorer(model(instance())).top(sparse.csr_array((2, SMALL.tokens + 1), dtype=np.float32), 5)
 
 
-@pytest.mark.skipif(not hasattr(torch, "_int_mm"), reason="this torch multiplies no matrices of eight bits")
-def test_products_in_whole_numbers_are_the_same_by_matrices_and_by_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, rng = Packed.of(instance(mixed=mixed()), "int8").clusters, np.random.default_rng(1)
-    whole = rng.integers(-127, 128, (40, len(made.rotation)), dtype=np.int8)
+@pytest.mark.parametrize(("clusters", "dim"), [(1, 1), (16, 4), (70, 30), (64, 128), (129, 5)])
+@pytest.mark.parametrize("count", [1, 3, 4, 11])
+def test_clusters_are_scanned_the_same_by_lanes_and_by_a_loop(clusters: int, dim: int, count: int) -> None:
+    rng = np.random.default_rng(clusters + count)
+    rows, whole = (rng.integers(-127, 128, (size, dim), dtype=np.int8) for size in (clusters, count))
+    scales, bias, steps = (rng.random(size).astype(np.float32) for size in (clusters, clusters, count))
+    shifted = np.full((count, lanes.width(dim)), 77, dtype=np.uint8)  # what fills up may be anything
+    for vector, to in zip(whole, shifted, strict=True):
+        lanes.shift(vector, to)
     found = []
-    for in_hardware in (True, False):
-        monkeypatch.setattr(fast, "_products_in_hardware", lambda in_hardware=in_hardware: in_hardware)
-        found.append(fast._compared(whole, made))
-    assert np.array_equal(*found)
-    assert np.array_equal(found[0], whole.astype(np.int32) @ made.first.T.astype(np.int32))
+    for by_lanes in (False, True):
+        if by_lanes and not lanes.in_hardware():
+            continue
+        table = lanes.Table.of(rows, scales, bias, by_lanes=by_lanes)
+        scores = np.full((count, table.starts.size), np.nan, dtype=np.float32)
+        (lanes.scan_by_lanes if by_lanes else lanes.scan_by_loop)(shifted, steps, table, scores)
+        assert (scores[:, clusters:] == -np.inf).all()
+        found.append(scores)
+    totals = (whole.astype(np.int32) @ rows.T.astype(np.int32)).astype(np.float32)
+    expected = totals * (steps[:, None] * scales) + bias
+    assert all(np.array_equal(scores[:, :clusters], expected) for scores in found)
+
+
+def test_the_instruction_is_named_only_where_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = {"avx512vnni": True}
+    monkeypatch.setattr(lanes.llvmlite.binding, "get_host_cpu_features", lambda: features)
+    monkeypatch.setattr(lanes.numba.config, "CPU_NAME", None)
+    monkeypatch.setattr(lanes.numba.config, "CPU_FEATURES", None)
+    assert lanes.in_hardware()
+    features.clear()
+    assert not lanes.in_hardware()
+    features["avx512vnni"] = True
+    monkeypatch.setattr(lanes.numba.config, "CPU_NAME", "generic")  # numba is told of another processor
+    assert not lanes.in_hardware()
+
+
+@pytest.mark.parametrize("dim", [1, 40, 64, 300])
+def test_products_of_whole_numbers_are_exact_at_the_edges_too(dim: int) -> None:
+    rng, most = np.random.default_rng(dim), arithmetic.largest_entry(dim)
+    rows = rng.integers(-127, 128, (5, dim), dtype=np.int8)
+    rows[4], rows[3] = 127, -127
+    vectors = arithmetic.blank(3, dim, whole=True).values
+    vectors[:, :dim] = rng.integers(-most, most + 1, (3, dim))
+    vectors[2, :dim] = most  # as large as it gets
+    for row in range(5):
+        for vector in range(3):
+            exact = int(rows[row].astype(np.int64) @ vectors[vector, :dim].astype(np.int64))
+            assert _product(rows, row, vectors, vector) == np.float32(exact)
+
+
+@in_any_order
+def _product(rows: NDArray[np.int8], row: int, vectors: NDArray[np.int16], vector: int) -> np.float32:
+    return arithmetic.product(rows, row, vectors, vector)
+
+
+@pytest.mark.parametrize("count", [1, 2, 50, 400])
+def test_the_largest_scores_are_brought_to_the_front(count: int) -> None:
+    rng = np.random.default_rng(count)
+    for wanted in {1, count // 3, count - 1, count, count + 5}:
+        for scores in (rng.normal(size=count), rng.integers(0, 3, count), np.full(count, np.nan)):
+            given, places = scores.astype(np.float32), np.arange(count)
+            nearest._largest_first(given, places, wanted)
+            assert np.array_equal(given, scores.astype(np.float32)[places], equal_nan=True)
+            assert sorted(places) == list(range(count))
+            if 0 < wanted < count and not np.isnan(given).any():
+                assert given[:wanted].min() >= given[wanted:].max()
+
+
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+def test_tokens_that_come_again_count_the_last_time_whatever_the_company(precision: str) -> None:
+    made = FastScorer(model(instance(mixed=mixed()), precision=precision))
+    tokens, values = [5, 9, 5, 261, 9, 5], np.array([3, 1, 2, 1, 4, 0.5], dtype=np.float32)  # 5 and 261: one chain
+    tokens = [token % SMALL.tokens for token in tokens]
+    row = sparse.csr_array((values, tokens, [0, len(tokens)]), shape=(1, SMALL.tokens))
+    many = sparse.csr_array((np.tile(values, 20), tokens * 20, np.arange(21) * 6), shape=(20, SMALL.tokens))
+    one, all_ = made.top(row, 5), made.top(many, 5)
+    assert (one.ids >= 0).all()
+    assert np.array_equal(all_.ids, np.repeat(one.ids, 20, axis=0))
+    assert np.array_equal(all_.scores, np.repeat(one.scores, 20, axis=0))
+
+
+@pytest.mark.parametrize("words", [True, False])
+@pytest.mark.parametrize("size", [1, 15, 16, 39])
+def test_documents_that_meet_at_clusters_are_answered_as_if_alone(words: bool, size: int) -> None:
+    packed = Packed.of(instance(mixed=mixed(words=words)), "int8")
+    rows = documents()[:size]
+    given, overlay = fast._documents(rows), moved(packed, [*range(0, 60, 7)], list(range(SMALL.labels)))[0]
+    scorer = fast._Instance(packed, overlay, None)
+    near, far = (scorer._encoded(given, maker) for maker in (scorer._near, scorer._far))
+    listed = (given, near, far, *scorer._nearest(near), packed.labels, overlay, scorer._blend(0.3))
+    found = []
+    for kernel in (ranking.rank, ranking.rank_together):
+        ids, chances = np.full((size, 9), -1), np.full((size, 9), -np.inf, dtype=np.float32)
+        kernel(*listed, ids, chances)
+        found.append((ids, chances))
+    assert (found[0][0] >= 0).any()
+    assert all(np.array_equal(one, other) for one, other in zip(*found, strict=True))
 
 
 @pytest.mark.parametrize("count", [5000, 300])
 def test_about_as_many_clusters_as_wanted_are_looked_at_and_never_fewer_than_needed(count: int) -> None:
     scores, places = np.random.default_rng(2).normal(size=count).astype(np.float32), np.empty(count, dtype=np.int64)
+    bins = np.empty(nearest._BINS, dtype=np.int64)
     for wanted, needed in ((600, 50), (100, 100), (60, 50), (count, 10)):
-        kept = kernels._promising(scores, wanted, needed, places)
+        kept = nearest._promising(scores, wanted, needed, places, bins)
         assert needed <= kept <= 2 * wanted + 100
         assert sorted(places[:kept]) == sorted(np.argsort(-scores)[:kept])
     peaked = np.zeros(count, dtype=np.float32)
     peaked[1::8] = 1  # what every eighth does not show
-    assert kernels._promising(peaked, 40, 60, places) >= 60
+    assert nearest._promising(peaked, 40, 60, places, bins) >= 60
 
 
 def moved(packed: Packed, numbers: list[int], rows: list[int]) -> tuple[Overlay, list[int]]:

@@ -43,7 +43,7 @@ from decaf.header import FORMAT
 from decaf.modules.checkpoints import Checkpoint
 from decaf.predictions import load_scores, save_scores
 from decaf.scoring.fast import FastScorer
-from decaf.scoring.kernels import _reached
+from decaf.scoring.nearest import _BINS, _reached
 from decaf.stores import kept_changes, open_store
 from decaf.stores.sqlite import SqliteStore
 
@@ -582,9 +582,10 @@ def test_scores_that_are_no_numbers_are_not_counted(bad: float, at: int) -> None
     """Compiled loops look nothing up twice: a place that is none would be written to."""
     scores = np.arange(10, dtype=np.float32)
     scores[at] = bad
+    bins = np.empty(_BINS, dtype=np.int64)
     for wanted in range(1, 10):
-        _reached(scores, wanted)
-    assert np.isfinite(_reached(np.arange(10, dtype=np.float32), 3))
+        _reached(scores, wanted, bins)
+    assert np.isfinite(_reached(np.arange(10, dtype=np.float32), 3, bins))
 
 
 def spoiled_instance(folder: Path, name: str, value: float, at: object = 0) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -13,18 +13,21 @@ from scipy import sparse
 
 from decaf.model import Model
 from decaf.networks.graph import NOBODY
-from decaf.packed import Clusters, Encoder, Floats, Ints, Overlay, Packed
+from decaf.packed import Floats, Ints, Overlay, Packed
 from decaf.predictions import Predictions
 from decaf.progress import progress
+from decaf.scoring.arithmetic import Vectors, blank
 from decaf.scoring.exact import CANDIDATES, averaged
-from decaf.scoring.kernels import Documents, answer, choose, compare, encode, rank, rank_apart, turn
+from decaf.scoring.lanes import width
+from decaf.scoring.nearest import Documents, Maker, Search, choose, encode, scan, turn
+from decaf.scoring.ranking import answer, rank, rank_apart, rank_together
 from decaf.scoring.scorer import Changes, check_tokens
 
 __all__ = ["FastScorer"]
 
-_DOCUMENTS = 256  # of one thread at a time
-_MANY = 16  # documents for which a product of matrices pays
-_ENTRIES = 1 << 22  # products held at a time by one thread
+_DOCUMENTS = 512  # of one thread at a time
+_MANY = 16  # documents for which meeting at clusters pays
+_COMPARED = 32  # documents compared with all clusters at a time
 
 
 class FastScorer:
@@ -51,8 +54,6 @@ class FastScorer:
         self._kept, self._labels = np.append(changes.rows, -1), changes.labels  # -1 is none here too
         self._tokens = model.tokens
         self._threads = threads
-        widest = max(len(packed.clusters.bias) for packed in model.packed)
-        self._documents = max(1, min(_DOCUMENTS, _ENTRIES // widest))
 
     @property
     def labels(self) -> int:
@@ -64,10 +65,10 @@ class FastScorer:
         at = self._tail if tail is None else self._model.tail(tail)
         check_tokens(documents, self._tokens)
         given, count = _documents(documents), documents.shape[0]
-        if count <= self._documents:
+        if count <= _DOCUMENTS:
             return Predictions(*self._top(given, top, at))
-        cuts = range(0, count, self._documents)
-        parts = [given._replace(bounds=given.bounds[start : start + self._documents + 1]) for start in cuts]
+        cuts = range(0, count, _DOCUMENTS)
+        parts = [given._replace(bounds=given.bounds[start : start + _DOCUMENTS + 1]) for start in cuts]
         found = []
         with progress("predicting", count) as advance, ThreadPoolExecutor(self._threads) as pool:
             for answer in pool.map(lambda part: self._top(part, top, at), parts):
@@ -103,6 +104,8 @@ class _Instance:
     def __init__(self, packed: Packed, changes: Overlay, effort: int | None) -> None:
         clusters = len(packed.clusters.bias)
         self._packed, self._changes, self._beam = packed, changes, min(packed.beam, clusters)
+        self._near, self._far, self._search = Maker.of(packed.near), Maker.of(packed.far), Search.of(packed.clusters)
+        self._whole = packed.labels.weights.dtype == np.int8  # sums are of whole numbers
         self._effort = max(max(400, clusters // 128) if effort is None else effort, self._beam)
         self._asked = packed.shortlister() if packed.above or packed.searched else None  # not scanned
         self._blend = lru_cache(maxsize=64)(lambda tail: None if packed.curve is None else packed.curve.at(tail))
@@ -110,13 +113,13 @@ class _Instance:
 
     def clusters(self, document: Documents) -> Ints:
         """The clusters that a document looks into, in order."""
-        found, _ = self._nearest(_encoded(document, self._packed.near))
+        found, _ = self._nearest(self._encoded(document, self._near))
         clusters: Ints = np.unique(found[found >= 0])
         return clusters
 
     def nearest(self, documents: Documents) -> Ints:
         """The best cluster of each document."""
-        clusters, scores = self._nearest(_encoded(documents, self._packed.near))
+        clusters, scores = self._nearest(self._encoded(documents, self._near))
         best: Ints = np.take_along_axis(clusters, scores.argmax(axis=1)[:, None], axis=1)[:, 0]
         return best
 
@@ -127,64 +130,51 @@ class _Instance:
         found = np.full((count, top), -1, dtype=np.int64)
         chances = np.full((count, top), -np.inf, dtype=np.float32)
         if blend is not None and self._asked is None and count < _MANY:
-            search = (packed.near, packed.far, packed.clusters, self._effort, self._beam)
-            answer(documents, *search, packed.labels, changes, blend, self._room(), found, chances)
+            near, far = (blank(count, len(packed.near.gate), whole=self._whole) for _ in range(2))
+            search = (self._near, self._far, self._search, self._effort, self._beam)
+            room = (near, far, *self._room(count))
+            answer(documents, *search, packed.labels, changes, blend, *room, found, chances)
             return found, chances
-        near, far = _encoded(documents, packed.near), _encoded(documents, packed.far)
+        near, far = self._encoded(documents, self._near), self._encoded(documents, self._far)
         clusters, of_cluster = self._nearest(near)
         if blend is None:
             of_cluster = of_cluster if packed.above else -np.logaddexp(np.float32(0), -of_cluster)
             rank_apart(documents, far, clusters, of_cluster, packed.labels, changes, found, chances)
-        else:
-            listed = (near, far, clusters, of_cluster)
-            rank(documents, *listed, packed.labels, changes, blend, self._room(), found, chances)
+            return found, chances
+        listed = (documents, near, far, clusters, of_cluster, packed.labels, changes, blend)
+        (rank_together if self._whole and count >= _MANY else rank)(*listed, found, chances)
         return found, chances
 
-    def _nearest(self, vectors: Floats) -> tuple[Ints, Floats]:
+    def _encoded(self, documents: Documents, maker: Maker) -> Vectors:
+        made = blank(len(documents.bounds) - 1, len(maker.gate), whole=self._whole)
+        encode(documents, maker, made)
+        return made
+
+    def _nearest(self, vectors: Vectors) -> tuple[Ints, Floats]:
         """The best clusters and their scores -> [documents, at most beam] each; -1 for none."""
         if self._asked is not None:
-            found, of_found = self._asked.nearest(torch.as_tensor(vectors), self._beam)
+            found, of_found = self._asked.nearest(torch.as_tensor(vectors.floats(len(self._near.gate))), self._beam)
             return found.masked_fill(of_found <= NOBODY, -1).numpy(), of_found.numpy()
-        search = self._packed.clusters
-        clusters = np.full((len(vectors), self._beam), -1, dtype=np.int64)
+        count, search = len(vectors.values), self._search
+        clusters = np.full((count, self._beam), -1, dtype=np.int64)
         scores = np.full(clusters.shape, -np.inf, dtype=np.float32)
-        whole = np.empty((len(vectors), len(search.rotation)), dtype=np.int8)
-        steps = np.empty(len(vectors), dtype=np.float32)
-        turn(vectors, search, whole, steps)
-        choose(vectors, search, _compared(whole, search), steps, self._effort, clusters, scores)
+        for start in range(0, count, _COMPARED):
+            part = slice(start, start + _COMPARED)
+            some = Vectors(vectors.values[part], vectors.steps[part])
+            whole, steps, rough = self._room(len(some.values))
+            turn(some, search, whole, steps)
+            scan(whole, steps, search.first, rough)
+            choose(some, search, rough, self._effort, clusters[part], scores[part])
         return clusters, scores
 
-    def _room(self) -> Floats:
-        """A place for each token, of this thread alone."""
-        if not hasattr(self._rooms, "weighs"):
-            tokens = len(self._packed.far.table) if len(self._packed.labels.words) else 0
-            self._rooms.weighs = np.zeros(tokens, dtype=np.float32)
-        room: Floats = self._rooms.weighs
-        return room
-
-
-def _compared(whole: NDArray[np.int8], search: Clusters) -> NDArray[np.int32]:
-    """Products in whole numbers: the same by torch, where the processor has an instruction for them, or by a loop."""
-    if len(whole) >= _MANY and _products_in_hardware():
-        products: NDArray[np.int32] = torch._int_mm(torch.as_tensor(whole), torch.as_tensor(search.first).T).numpy()
-        return products
-    totals = np.empty((len(whole), len(search.bias)), dtype=np.int32)
-    compare(whole, search, totals)
-    return totals
-
-
-@cache
-def _products_in_hardware() -> bool:
-    """Whether torch multiplies matrices of eight bits quickly; without the instruction it is slower than a loop."""
-    told = getattr(torch.cpu, "_is_vnni_supported", None)
-    return hasattr(torch, "_int_mm") and told is not None and bool(told())
+    def _room(self, count: int) -> tuple[NDArray[np.uint8], Floats, Floats]:
+        """Room for documents in bytes, their steps and their scores with all clusters, of this thread alone."""
+        if count > len(getattr(self._rooms, "whole", ())):
+            self._rooms.whole = np.zeros((count, width(len(self._search.rotation))), dtype=np.uint8)
+            self._rooms.steps = np.empty(count, dtype=np.float32)
+            self._rooms.rough = np.empty((count, self._search.first.starts.size), dtype=np.float32)
+        return self._rooms.whole[:count], self._rooms.steps[:count], self._rooms.rough[:count]
 
 
 def _documents(rows: sparse.csr_array) -> Documents:
-    return Documents(rows.indptr.astype(np.int64), rows.indices.astype(np.int64), rows.data.astype(np.float32))
-
-
-def _encoded(documents: Documents, encoder: Encoder) -> Floats:
-    out = np.empty((len(documents.bounds) - 1, encoder.matrix.shape[0]), dtype=np.float32)
-    encode(documents, encoder, out)
-    return out
+    return Documents(rows.indptr.astype(np.int64), rows.indices.astype(np.uint32), rows.data.astype(np.float32))

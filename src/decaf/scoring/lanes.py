@@ -1,0 +1,195 @@
+"""Products of bytes with all clusters, sixteen clusters at a time.
+
+Some processors multiply four pairs of bytes and add them up in each of sixteen lanes with one instruction. No compiler
+finds it in a loop, so it is named here. Where it is not there, a loop gives the same numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import llvmlite.binding
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils as _cgutils
+from numba.core import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from decaf.compiled import drop_stale, unowned
+from decaf.packed import Floats
+
+__all__ = ["Table", "in_hardware", "scan_by_lanes", "scan_by_loop", "shift", "width"]
+
+_AT_ONCE = 4  # documents, or blocks of clusters, that are taken together
+_SIDE_BY_SIDE = 2  # blocks, where documents are
+_LANES = 16  # clusters of a block
+_BYTES = 4  # that an instruction takes in each lane
+_SHIFT = 128  # added to the bytes of documents: one side has no sign
+llvmlite.binding.initialize_native_asmparser()
+drop_stale(__file__)
+
+
+class Table(NamedTuple):
+    """Vectors of clusters in blocks of sixteen."""
+
+    blocks: NDArray[np.int8]  # by lanes: four bytes of all clusters, then the next four; else cluster by cluster
+    starts: NDArray[np.int32]  # what sums begin with, to make up for the shift, [blocks, lanes]
+    scales: Floats  # [blocks, lanes]
+    bias: Floats  # the same; -inf for those that fill up the last block
+
+    @classmethod
+    def of(cls, rows: NDArray[np.int8], scales: Floats, bias: Floats, *, by_lanes: bool) -> Table:
+        """Rows of bytes, what their steps are, and what is added."""
+        count, dim = rows.shape
+        blocks, quarters = -(-count // (_LANES * _AT_ONCE)) * _AT_ONCE, width(dim) // _BYTES
+        filled = np.zeros((blocks, _LANES, quarters, _BYTES), dtype=np.int8)
+        filled.reshape(blocks * _LANES, -1)[:count, :dim] = rows
+        starts = -_SHIFT * filled.sum(axis=(2, 3), dtype=np.int32)
+        rest = (0, blocks * _LANES - count)
+        in_order = np.ascontiguousarray(filled.swapaxes(1, 2)) if by_lanes else filled
+        return cls(
+            in_order.reshape(blocks, in_order.shape[1], -1),
+            starts,
+            np.pad(scales, rest).reshape(blocks, _LANES),
+            np.pad(bias, rest, constant_values=-np.inf).reshape(blocks, _LANES),
+        )
+
+
+def in_hardware() -> bool:
+    """Whether the processor has the instruction, and is compiled for as it is."""
+    config: Any = numba.config
+    return (
+        config.CPU_NAME is None
+        and config.CPU_FEATURES is None
+        and bool(llvmlite.binding.get_host_cpu_features().get("avx512vnni"))
+    )
+
+
+def width(dim: int) -> int:
+    """How many bytes a document has, with those that fill up the last four."""
+    return -(-dim // _BYTES) * _BYTES
+
+
+@unowned
+def shift(whole: NDArray[np.int8], shifted: NDArray[np.uint8]) -> None:
+    """Bytes without a sign; what is behind them stays as it is."""
+    for at in range(len(whole)):
+        shifted[at] = np.uint8(np.int16(whole[at]) + np.int16(_SHIFT))
+
+
+_Any = Any  # types, builders and values of numba, which has no types for them
+cgutils: _Any = _cgutils
+
+
+def _tile(documents: int, blocks: int) -> _Any:
+    """A function that scores so many documents with so many blocks at a time, all sums being held in registers."""
+
+    @intrinsic
+    def score(typing: _Any, table: _Any, block: _Any, whole: _Any, steps: _Any, document: _Any, scores: _Any) -> _Any:
+        del typing, block, document
+
+        def made(context: _Any, builder: _Any, signature: _Any, given: _Any) -> _Any:
+            del signature
+            parts = dict(zip(Table._fields, cgutils.unpack_tuple(builder, given[0]), strict=True))
+            arrays = {name: _Bytes(context, builder, table[at], parts[name]) for at, name in enumerate(Table._fields)}
+            of_whole, of_steps, of_scores = (
+                _Bytes(context, builder, kind, given[at]) for at, kind in ((2, whole), (3, steps), (5, scores))
+            )
+            line, quarters = _LANES * _BYTES, builder.extract_value(arrays["blocks"].shape, 1)
+            width = builder.extract_value(of_whole.shape, 1)
+            wide = builder.extract_value(of_scores.shape, 1)
+            at_block = [_plus(builder, given[1], at) for at in range(blocks)]
+            at_document = [_plus(builder, given[4], at) for at in range(documents)]
+            sums = [[cgutils.alloca_once(builder, _INTS) for _ in range(blocks)] for _ in range(documents)]
+            for row in sums:
+                for slot, at in zip(row, at_block, strict=True):
+                    builder.store(arrays["starts"].load(_times(builder, at, line), _INTS), slot)
+            with cgutils.for_range(builder, quarters) as loop:
+                there = [builder.add(builder.mul(at, quarters), loop.index) for at in at_block]
+                of_block = [arrays["blocks"].load(_times(builder, at, line), _INTS) for at in there]
+                for row, at in zip(sums, at_document, strict=True):
+                    here = builder.add(builder.mul(at, width), _times(builder, loop.index, _BYTES))
+                    four = _spread(builder, of_whole.load(here, _INTS.element), _INTS)
+                    for slot, bytes_ in zip(row, of_block, strict=True):
+                        builder.store(builder.call(_INSTRUCTION, [four, bytes_, builder.load(slot)]), slot)
+            for row, at in zip(sums, at_document, strict=True):
+                step = _spread(builder, of_steps.load(_times(builder, at, 4), _FLOATS.element), _FLOATS)
+                for slot, of in zip(row, at_block, strict=True):
+                    place = _times(builder, of, line)
+                    scale = builder.fmul(step, arrays["scales"].load(place, _FLOATS))
+                    product = builder.fmul(builder.sitofp(builder.load(slot), _FLOATS), scale)
+                    total = builder.fadd(product, arrays["bias"].load(place, _FLOATS))
+                    of_scores.store(builder.add(_times(builder, builder.mul(at, wide), 4), place), total)
+            return context.get_dummy_value()
+
+        return types.void(table, types.intp, whole, steps, types.intp, scores), made
+
+    return score
+
+
+_INTS, _FLOATS = ir.VectorType(ir.IntType(32), _LANES), ir.VectorType(ir.FloatType(), _LANES)
+_INSTRUCTION = ir.InlineAsm(ir.FunctionType(_INTS, [_INTS] * 3), "vpdpbusd $2, $1, $0", "=v,v,v,0")
+
+
+class _Bytes:
+    """An array whose values are found by how many bytes they are behind the first."""
+
+    def __init__(self, context: _Any, builder: _Any, kind: _Any, value: _Any) -> None:
+        array = context.make_array(kind)(context, builder, value)
+        self.shape, self._builder = array.shape, builder
+        self._first = builder.bitcast(array.data, ir.IntType(8).as_pointer())
+
+    def _pointer(self, offset: _Any, kind: _Any) -> _Any:
+        return self._builder.bitcast(self._builder.gep(self._first, [offset]), kind.as_pointer())
+
+    def load(self, offset: _Any, kind: _Any) -> _Any:
+        return self._builder.load(self._pointer(offset, kind), align=1)
+
+    def store(self, offset: _Any, value: _Any) -> None:
+        self._builder.store(value, self._pointer(offset, value.type), align=1)
+
+
+def _plus(builder: _Any, number: _Any, more: int) -> _Any:
+    return builder.add(number, ir.Constant(number.type, more))
+
+
+def _times(builder: _Any, number: _Any, factor: int) -> _Any:
+    return builder.mul(number, ir.Constant(number.type, factor))
+
+
+def _spread(builder: _Any, number: _Any, lanes: _Any) -> _Any:
+    """The same number in all lanes."""
+    nothing, zero = ir.Constant(lanes, ir.Undefined), ir.Constant(ir.IntType(32), 0)
+    everywhere = ir.Constant(ir.VectorType(ir.IntType(32), _LANES), [0] * _LANES)
+    return builder.shuffle_vector(builder.insert_element(nothing, number, zero), nothing, everywhere)
+
+
+_many, _one = _tile(_AT_ONCE, _SIDE_BY_SIDE), _tile(1, _AT_ONCE)
+
+
+@unowned
+def scan_by_lanes(whole: NDArray[np.uint8], steps: Floats, table: Table, scores: Floats) -> None:
+    """The scores of documents with all clusters; what is left when they go by fours is taken one by one."""
+    fours = len(whole) // _AT_ONCE * _AT_ONCE
+    for block in range(0, len(table.blocks), _SIDE_BY_SIDE):
+        for document in range(0, fours, _AT_ONCE):
+            _many(table, block, whole, steps, document, scores)
+    for document in range(fours, len(whole)):
+        for block in range(0, len(table.blocks), _AT_ONCE):
+            _one(table, block, whole, steps, document, scores)
+
+
+@unowned
+def scan_by_loop(whole: NDArray[np.uint8], steps: Floats, table: Table, scores: Floats) -> None:
+    """The same where the processor has no such instruction."""
+    for document in range(len(whole)):
+        for block in range(len(table.blocks)):
+            for lane in range(_LANES):
+                total = table.starts[block, lane]
+                for at in range(table.blocks.shape[2]):
+                    total += np.int32(table.blocks[block, lane, at]) * np.int32(whole[document, at])
+                scale = steps[document] * table.scales[block, lane]
+                score = np.float32(np.int32(total)) * scale + table.bias[block, lane]
+                scores[document, block * _LANES + lane] = score

@@ -1,0 +1,234 @@
+"""Compiled loops of the fast scorer: from tokens to vectors, and from vectors to the nearest clusters.
+
+Rows of weights come as float32, or as int8, with one scale a row. Nothing here holds the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decaf import packed
+from decaf.compiled import drop_stale, in_any_order, unowned_in_any_order
+from decaf.packed import Clusters, Encoder, Floats, Ints, quantised
+from decaf.scoring import arithmetic, lanes
+from decaf.scoring.arithmetic import Vectors, largest_entry, product, put
+from decaf.scoring.lanes import Table, in_hardware, scan_by_lanes, scan_by_loop, shift
+
+__all__ = ["Documents", "Maker", "Search", "Tokens", "choose", "encode", "scan", "turn"]
+
+_BINS = 512  # in which scores are counted, to tell the best apart
+_MANY = 4096  # scores of which a part tells enough
+Tokens = NDArray[np.uint32]
+_BY_LANES = in_hardware()
+scan = scan_by_lanes if _BY_LANES else scan_by_loop
+drop_stale(__file__, [packed.__file__, arithmetic.__file__, lanes.__file__])
+
+
+class Documents(NamedTuple):
+    """Rows of features: document i has the tokens and values from bounds[i] to bounds[i + 1]."""
+
+    bounds: Ints
+    tokens: Tokens
+    values: Floats
+
+
+class Maker(NamedTuple):
+    """An encoder as it is used here."""
+
+    table: NDArray[Any]  # [tokens, dim]
+    scales: Floats
+    gate: Floats
+    columns: Floats  # of the matrix, [dim, dim]
+    bias: Floats
+    unit: bool
+    largest: int  # how large the whole numbers of the vectors are; 0: vectors are of floats
+
+    @classmethod
+    def of(cls, encoder: Encoder) -> Maker:
+        """The encoder, ready to be used; vectors are of whole numbers if its table is."""
+        largest = largest_entry(len(encoder.gate)) if encoder.table.dtype == np.int8 else 0
+        columns = np.ascontiguousarray(encoder.matrix.T)
+        return cls(*encoder[:3], columns, encoder.bias, encoder.unit, largest)
+
+
+@in_any_order
+def encode(documents: Documents, maker: Maker, made: Vectors) -> None:
+    """Document vectors into `made`: gate e + R relu(e) + bias, cut at zero or of unit length."""
+    dim = len(maker.gate)
+    bag, vector, above = np.empty(dim, np.float32), np.empty(dim, np.float32), np.empty(dim, np.int64)
+    for document in range(len(documents.bounds) - 1):
+        _add_up(documents, document, maker, bag)
+        _mix(bag, maker, above, vector)
+        made.steps[document] = put(vector, maker.largest, made.values[document])
+
+
+@unowned_in_any_order
+def _add_up(documents: Documents, document: int, maker: Maker, bag: Floats) -> None:
+    """The sum of the rows of a document's tokens."""
+    bag[:] = 0
+    for entry in range(documents.bounds[document], documents.bounds[document + 1]):
+        token = documents.tokens[entry]
+        weight = documents.values[entry] * maker.scales[token]
+        for at in range(len(bag)):
+            bag[at] += weight * maker.table[token, at]
+
+
+@unowned_in_any_order
+def _mix(bag: Floats, maker: Maker, above: Ints, vector: Floats) -> None:
+    """The vector of a bag: the columns of the places that are above zero are added, four at a time."""
+    count, dim = 0, len(bag)
+    for at in range(dim):
+        above[count] = at  # written over by the next if it is not above: a branch would cost more
+        count += bag[at] > 0
+    for at in range(dim):
+        vector[at] = maker.gate[at] * bag[at] + maker.bias[at]
+    fours = count // 4 * 4
+    for at in range(0, fours, 4):
+        first, second, third, fourth = above[at], above[at + 1], above[at + 2], above[at + 3]
+        of_first, of_second, of_third, of_fourth = bag[first], bag[second], bag[third], bag[fourth]
+        for to in range(dim):
+            left = of_first * maker.columns[first, to] + of_second * maker.columns[second, to]
+            vector[to] += left + (of_third * maker.columns[third, to] + of_fourth * maker.columns[fourth, to])
+    for at in range(fours, count):
+        weight = bag[above[at]]
+        for to in range(dim):
+            vector[to] += weight * maker.columns[above[at], to]
+    length = np.float32(0)
+    for at in range(dim):
+        length += vector[at] * vector[at]
+    scale = np.float32(1 / max(math.sqrt(length), 1e-12)) if maker.unit else np.float32(1)
+    for at in range(dim):
+        vector[at] = vector[at] * scale if maker.unit else max(vector[at], np.float32(0))
+
+
+class Search(NamedTuple):
+    """Clusters as they are looked for: first along few directions, then the best of them in full."""
+
+    rotation: NDArray[Any]  # the directions, [narrow, dim]
+    rotation_scales: Floats
+    first: Table
+    weights: NDArray[Any]  # [clusters, dim]
+    scales: Floats
+    bias: Floats
+
+    @classmethod
+    def of(cls, clusters: Clusters) -> Search:
+        """The clusters, ready to be looked for."""
+        precision = "int8" if clusters.weights.dtype == np.int8 else "float32"
+        first = Table.of(clusters.first, clusters.first_scales, clusters.bias, by_lanes=_BY_LANES)
+        return cls(*quantised(clusters.rotation, precision), first, clusters.weights, clusters.scales, clusters.bias)
+
+
+@in_any_order
+def turn(vectors: Vectors, search: Search, whole: NDArray[np.uint8], steps: Floats) -> None:
+    """Vectors along the few directions of the clusters, in bytes [documents, narrow] of so large steps."""
+    narrow = len(search.rotation)
+    turned, rounded = np.empty(narrow, np.float32), np.empty(narrow, np.int8)
+    for document in range(len(whole)):
+        for to in range(narrow):
+            turned[to] = product(search.rotation, to, vectors.values, document) * search.rotation_scales[to]
+        steps[document] = put(turned, 127, rounded) * vectors.steps[document]
+        shift(rounded, whole[document])
+
+
+@in_any_order
+def choose(
+    vectors: Vectors,
+    search: Search,
+    rough: Floats,  # scores along few directions, [documents, clusters or more]
+    effort: int,
+    clusters: Ints,  # the best [documents, beam], -1 for none, in no order
+    of_cluster: Floats,  # their scores
+) -> None:
+    """Look in full at the clusters whose rough scores are best."""
+    count, beam = len(search.bias), clusters.shape[1]
+    scores, places, bins = np.empty(count, np.float32), np.empty(count, np.int64), np.empty(_BINS, np.int64)
+    for document in range(len(rough)):
+        kept = _promising(rough[document, :count], effort, beam, places, bins)
+        _look(vectors, document, search, places[:kept], scores[:kept])
+        _largest_first(scores[:kept], places[:kept], beam)
+        for at in range(min(kept, beam)):
+            clusters[document, at], of_cluster[document, at] = places[at], scores[at]
+
+
+@unowned_in_any_order
+def _look(vectors: Vectors, document: int, search: Search, places: Ints, scores: Floats) -> None:
+    """The scores of these clusters in full."""
+    for at in range(len(places)):
+        scale = search.scales[places[at]] * vectors.steps[document]
+        whole = product(search.weights, places[at], vectors.values, document)
+        scores[at] = whole * scale + search.bias[places[at]]
+
+
+@unowned_in_any_order
+def _largest_first(scores: Floats, places: Ints, wanted: int) -> None:
+    """Bring so many largest scores to the front, in no order, and their places with them."""
+    low, high = 0, len(scores) - 1
+    while low < high:
+        pivot, left, right = scores[(low + high) // 2], low, high
+        while left <= right:
+            while scores[left] > pivot:
+                left += 1
+            while scores[right] < pivot:
+                right -= 1
+            if left <= right:
+                scores[left], scores[right] = scores[right], scores[left]
+                places[left], places[right] = places[right], places[left]
+                left, right = left + 1, right - 1
+        if wanted <= right + 1:
+            high = right
+        elif wanted > left:
+            low = left
+        else:
+            return
+
+
+@unowned_in_any_order
+def _promising(scores: Floats, wanted: int, needed: int, places: Ints, bins: Ints) -> int:
+    """The places of about so many best scores, and at least of those needed; how many there are.
+
+    Of many scores every eighth says where the best begin.
+    """
+    if len(scores) >= _MANY:
+        kept = _above(scores, _reached(scores[::8], wanted // 8, bins), places)
+        if kept >= needed:
+            return kept
+    return _above(scores, _reached(scores, wanted, bins), places)
+
+
+@unowned_in_any_order
+def _above(scores: Floats, least: float, places: Ints) -> int:
+    """The places of the scores that are not less; how many there are."""
+    kept, bound = 0, np.float32(least)
+    for at in range(len(scores) - 1):
+        places[kept] = at  # written over by the next if it is not kept: a branch would cost more
+        kept += scores[at] >= bound
+    if scores[-1] >= bound:
+        places[kept] = len(scores) - 1
+        kept += 1
+    return kept
+
+
+@unowned_in_any_order
+def _reached(scores: Floats, wanted: int, bins: Ints) -> float:
+    """A score that at least so many reach, and hardly more."""
+    low, high = float(scores[0]), float(scores[0])
+    for score in scores:
+        low, high = min(low, score), max(high, score)
+    if wanted >= len(scores) or not high > low:
+        return low
+    bins[:] = 0
+    step = (_BINS - 1) / (high - low)
+    for score in scores:
+        at = (score - low) * step
+        if 0 <= at < _BINS:  # or it is no number
+            bins[int(at)] += 1
+    bin_, reached = _BINS, 0
+    while reached < wanted and bin_:
+        bin_ -= 1
+        reached += bins[bin_]
+    return low + (bin_ - 1) / step if bin_ else low

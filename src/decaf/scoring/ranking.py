@@ -1,0 +1,510 @@
+"""Compiled loops of the fast scorer: from shortlisted labels to the best ones.
+
+One document goes to its clusters, and many wait at each cluster for their labels: either way the same sums of whole
+numbers are taken, so that the bits of an answer do not depend on the company it is made in. Nothing here holds the
+interpreter's lock, and what is not a sum is computed in the order in which it is written.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decaf import packed
+from decaf.compiled import compiled, drop_stale, inlined, unowned
+from decaf.networks.words import LEAST_SHARE
+from decaf.packed import Floats, Ints, Labels, Overlay
+from decaf.scoring import arithmetic, lanes, nearest
+from decaf.scoring.arithmetic import Vectors, nothing, product, put, times
+from decaf.scoring.nearest import Documents, Maker, Search, Tokens, choose, encode, scan, turn
+
+__all__ = ["answer", "rank", "rank_apart", "rank_together"]
+
+_HEADS = 256  # chains of tokens, by their last bits
+_GROUP = 4  # labels that a document meets at once
+_ONE = np.uint32(1)  # without a sign: numba looks for no places below 0
+_LEAST = np.float32(LEAST_SHARE)
+_HEAVIEST = (1 << 15) - 1  # what the heaviest token of a document weighs in whole numbers
+drop_stale(__file__, [packed.__file__, arithmetic.__file__, lanes.__file__, nearest.__file__])
+
+
+class Chains(NamedTuple):
+    """Tokens in chains by their last bits, to be found again; places are counted from 1, and 0 ends a chain."""
+
+    heads: NDArray[np.uint32]
+    nexts: NDArray[np.uint32]  # by place
+
+
+class Met(NamedTuple):
+    """A few labels of a cluster that documents meet."""
+
+    tokens: Tokens  # so many for each label that a shift tells its number
+    chains: Chains  # of these tokens
+    shift: np.uint32
+    sums: NDArray[np.int32]  # likeness, share, classifier and match of each label with a document
+
+
+@compiled
+def rank(
+    documents: Documents,
+    near: Vectors,  # of the shortlister
+    far: Vectors,  # of the ranker
+    clusters: Ints,  # [documents, beam], -1 for none
+    of_cluster: Floats,  # their scores
+    labels: Labels,
+    changes: Overlay,
+    blend: Floats,  # weights of the parts beside the classifier, in order; slope, company, constant of chances
+    found: Ints,  # the best labels [documents, top], -1 for none
+    chances: Floats,  # the logarithms of their chances
+) -> None:
+    """Find the best labels of the shortlisted clusters; of equal ones the higher number goes first."""
+    heads = np.empty(_HEADS, np.uint32)
+    for document in range(len(clusters)):
+        first, last = documents.bounds[document], documents.bounds[document + 1]
+        if first == last:
+            continue  # an empty text has no labels
+        chains = Chains(heads, np.empty(last - first, np.uint32))
+        tokens, weights = documents.tokens[first:last], np.empty(last - first, near.values.dtype)
+        step = _weigh(documents.values[first:last], weights)
+        _chain(tokens, chains)
+        numbers = _numbers(clusters[document], labels, changes.added)
+        scores = np.full(len(numbers), -np.inf, np.float32)
+        parts = (tokens, weights, chains, step, near, far, document, of_cluster[document])
+        _visit(clusters[document], *parts, labels, changes, blend, numbers, scores)
+        _settle(scores, numbers, blend, found[document], chances[document])
+
+
+@unowned
+def _visit(
+    clusters: Ints,
+    tokens: Tokens,
+    weights: NDArray[Any],
+    chains: Chains,
+    step: np.float32,
+    near: Vectors,
+    far: Vectors,
+    document: int,
+    of_cluster: Floats,
+    labels: Labels,
+    changes: Overlay,
+    blend: Floats,
+    numbers: Ints,
+    scores: Floats,
+) -> None:
+    """Score the labels of a document's clusters that are not hidden."""
+    count = 0
+    for number in range(len(clusters)):
+        cluster = clusters[number]
+        if cluster < 0:
+            continue
+        shared = blend[1] * of_cluster[number]
+        for place in range(labels.bounds[cluster], labels.bounds[cluster + 1]):
+            if not _hidden(changes.hidden, numbers[count]):
+                sums = _sums(place, labels, tokens, weights, chains)
+                scores[count] = _score(place, labels, near, far, document, sums, step, shared, blend)
+            count += 1
+        for place in range(changes.added.bounds[cluster], changes.added.bounds[cluster + 1]):
+            sums = _sums(place, changes.added, tokens, weights, chains)
+            scores[count] = _score(place, changes.added, near, far, document, sums, step, shared, blend)
+            count += 1
+
+
+@inlined
+def _sums(
+    place: int, labels: Labels, tokens: Tokens, weights: NDArray[Any], chains: Chains
+) -> tuple[Any, Any, Any, Any]:
+    """Likeness, share, classifier and match of a label with the document whose tokens are in the chains."""
+    likeness, share = nothing(labels.likeness), nothing(labels.shares)
+    linear, match = nothing(labels.cue_weights), nothing(labels.matches)
+    for at in range(labels.words.shape[1] if len(labels.words) else 0):
+        there = _found(np.uint32(labels.words[place, at]), tokens, chains)
+        if there:
+            likeness += times(labels.likeness[place, at], weights[there - _ONE])
+            share += times(labels.shares[place, at], weights[there - _ONE])
+    for at in range(labels.cues.shape[1] if len(labels.cues) else 0):
+        there = _found(np.uint32(labels.cues[place, at]), tokens, chains)
+        if there:
+            linear += times(labels.cue_weights[place, at], weights[there - _ONE])
+            match += times(labels.matches[place, at], weights[there - _ONE])
+    return likeness, share, linear, match
+
+
+@unowned
+def _found(token: np.uint32, tokens: Tokens, chains: Chains) -> np.uint32:
+    """Where a token is among those of a document, counted from 1; 0 if it is not."""
+    there = chains.heads[token & np.uint32(len(chains.heads) - 1)]
+    while there and tokens[there - _ONE] != token:
+        there = chains.nexts[there - _ONE]
+    return np.uint32(there)
+
+
+@inlined
+def _score(
+    place: int,
+    labels: Labels,
+    near: Vectors,
+    far: Vectors,
+    document: int,
+    sums: tuple[Any, Any, Any, Any],
+    step: np.float32,  # of the sums
+    shared: np.float32,  # what the cluster says
+    blend: Floats,
+) -> np.float32:
+    """What all parts together say of a label."""
+    score = product(labels.weights, place, far.values, document) * (labels.weight_scales[place] * far.steps[document])
+    score += labels.bias[place] + blend[5] * labels.rarity[place]
+    if len(labels.texts):
+        of_text = product(labels.texts, place, near.values, document)
+        score += blend[0] * (of_text * (labels.text_scales[place] * near.steps[document]))
+    if len(labels.words):
+        likeness, share, linear, match = sums
+        score += blend[2] * (likeness * (labels.likeness_scales[place] * step))
+        share_of = share * (labels.share_scales[place] * step)
+        score += blend[3] * math.log(max(share_of, np.float32(0)) + _LEAST)
+        score += blend[4] * (linear * (labels.cue_scales[place] * step) + labels.cue_bias[place])
+        score += blend[6] * (match * (labels.match_scales[place] * step))
+    return np.float32(score + shared)
+
+
+@compiled
+def rank_together(
+    documents: Documents,
+    near: Vectors,
+    far: Vectors,
+    clusters: Ints,
+    of_cluster: Floats,
+    labels: Labels,
+    changes: Overlay,
+    blend: Floats,
+    found: Ints,
+    chances: Floats,
+) -> None:
+    """The same for many documents: those that look into a cluster meet there, and its labels are read once."""
+    count, beam = clusters.shape
+    weights, steps = np.empty(len(documents.tokens), np.int16), np.empty(count, np.float32)
+    chains = Chains(np.empty(_HEADS, np.uint32), np.empty(np.diff(documents.bounds).max(), np.uint32))
+    for document in range(count):
+        first, last = documents.bounds[document], documents.bounds[document + 1]
+        steps[document] = _weigh(documents.values[first:last], weights[first:last])
+        _drop_repeated(documents.tokens[first:last], weights[first:last], chains)
+    starts = np.zeros(count * beam + 1, np.int64)  # where the scores of a document's labels in a cluster begin
+    ends = np.zeros(len(labels.bounds), np.int64)  # where the visits to a cluster end, once they are in order
+    for visit in range(count * beam):
+        cluster = clusters[visit // beam, visit % beam]
+        starts[visit + 1] = starts[visit]
+        if cluster >= 0:
+            starts[visit + 1] += _size(cluster, labels.bounds) + _size(cluster, changes.added.bounds)
+            ends[cluster + 1] += 1
+    ends = np.cumsum(ends)
+    visits = np.empty(ends[-1], np.int64)
+    for visit in range(count * beam):
+        cluster = clusters[visit // beam, visit % beam]
+        if cluster >= 0:
+            visits[ends[cluster]] = visit
+            ends[cluster] += 1
+    scores = np.full(starts[-1], -np.inf, np.float32)
+    given = (documents, weights, steps, near, far, of_cluster, labels, changes, blend)
+    shift = 0
+    while (1 << shift) < labels.words.shape[1] + labels.cues.shape[1]:
+        shift += 1
+    tokens = np.empty(_GROUP << shift, np.uint32)
+    of_labels = Chains(np.empty(_GROUP * _HEADS, np.uint32), np.empty(len(tokens), np.uint32))
+    met = Met(tokens, of_labels, np.uint32(shift), np.zeros((_GROUP, 4), np.int32))
+    _meet(visits, ends, starts, met, *given, scores)
+    for document in range(count):
+        if documents.bounds[document] < documents.bounds[document + 1]:
+            numbers = _numbers(clusters[document], labels, changes.added)
+            first, last = starts[document * beam], starts[(document + 1) * beam]
+            _settle(scores[first:last], numbers, blend, found[document], chances[document])
+
+
+@unowned
+def _meet(
+    visits: Ints,  # of documents to clusters, in the order of the clusters
+    ends: Ints,  # where those to each cluster end
+    starts: Ints,  # where the scores of a visit begin
+    met: Met,
+    documents: Documents,
+    weights: NDArray[np.int16],
+    steps: Floats,
+    near: Vectors,
+    far: Vectors,
+    of_cluster: Floats,
+    labels: Labels,
+    changes: Overlay,
+    blend: Floats,
+    scores: Floats,
+) -> None:
+    """Score the labels of cluster after cluster that are not hidden, for all documents that visit it."""
+    begin, none = 0, changes.hidden[:0]
+    for cluster in range(len(labels.bounds) - 1):
+        first, begin = begin, ends[cluster]
+        if first < begin:
+            here = (visits[first:begin], starts, met, documents, weights, steps, near, far, of_cluster, blend, scores)
+            _meet_in(cluster, labels, changes.hidden, 0, *here)
+            if _size(cluster, changes.added.bounds):
+                _meet_in(cluster, changes.added, none, _size(cluster, labels.bounds), *here)
+
+
+@unowned
+def _meet_in(
+    cluster: int,
+    labels: Labels,
+    hidden: NDArray[np.bool_],
+    behind: int,  # where the scores of these labels begin among those of a visit
+    visits: Ints,
+    starts: Ints,
+    met: Met,
+    documents: Documents,
+    weights: NDArray[np.int16],
+    steps: Floats,
+    near: Vectors,
+    far: Vectors,
+    of_cluster: Floats,
+    blend: Floats,
+    scores: Floats,
+) -> None:
+    """The same in one cluster, for its own labels or those that were added."""
+    beam = of_cluster.shape[1]
+    own, end = labels.bounds[cluster], labels.bounds[cluster + 1]
+    for place in range(own, end, _GROUP):
+        some = min(_GROUP, end - place)
+        _chain_labels(place, some, labels, met)
+        for visit in visits:
+            document, to = visit // beam, starts[visit] + behind + place - own
+            shared = blend[1] * of_cluster[document, visit % beam]
+            _sum_up(place, some, labels, documents, document, weights, met)
+            for at in range(some):
+                if not _hidden(hidden, labels.numbers[place + at]):
+                    sums = (met.sums[at, 0], met.sums[at, 1], met.sums[at, 2], met.sums[at, 3])
+                    score = _score(place + at, labels, near, far, document, sums, steps[document], shared, blend)
+                    scores[to + at] = score
+
+
+@inlined
+def _chain_labels(place: int, some: int, labels: Labels, met: Met) -> None:
+    """Put the tokens of a few labels into chains: of each its words, then its cues."""
+    met.chains.heads[:] = 0
+    words = np.uint32(labels.words.shape[1] if len(labels.words) else 0)
+    cues = np.uint32(labels.cues.shape[1] if len(labels.cues) else 0)
+    for label in range(some):
+        begin = np.uint32(label) << met.shift
+        for at in range(words):
+            met.tokens[begin + at] = labels.words[place + label, at]
+            _link(met.tokens[begin + at], begin + at, met.chains)
+        for at in range(cues):
+            met.tokens[begin + words + at] = labels.cues[place + label, at]
+            _link(met.tokens[begin + words + at], begin + words + at, met.chains)
+
+
+@inlined
+def _sum_up(
+    place: int,
+    some: int,
+    labels: Labels,
+    documents: Documents,
+    document: int,
+    weights: NDArray[np.int16],
+    met: Met,
+) -> None:
+    """Likeness, share, classifier and match of a document with the few labels whose tokens are in chains."""
+    met.sums[:some] = 0
+    words = np.uint32(labels.words.shape[1] if len(labels.words) else 0)
+    last = np.uint32(len(met.chains.heads) - 1)
+    for entry in range(documents.bounds[document], documents.bounds[document + 1]):
+        token = documents.tokens[entry]
+        there = met.chains.heads[token & last]
+        while there:
+            at = there - _ONE
+            if met.tokens[at] == token:
+                label, of_label = at >> met.shift, at & ((_ONE << met.shift) - _ONE)
+                if of_label < words:
+                    met.sums[label, 0] += times(labels.likeness[place + label, of_label], weights[entry])
+                    met.sums[label, 1] += times(labels.shares[place + label, of_label], weights[entry])
+                else:
+                    of_label -= words
+                    met.sums[label, 2] += times(labels.cue_weights[place + label, of_label], weights[entry])
+                    met.sums[label, 3] += times(labels.matches[place + label, of_label], weights[entry])
+            there = met.chains.nexts[at]
+
+
+@unowned
+def _weigh(values: Floats, weights: NDArray[Any]) -> np.float32:
+    """What the tokens of a document weigh, in whole numbers or not; the step that makes the document's length one."""
+    length = np.float32(0)
+    for value in values:
+        length += value * value
+    step = put(values, _HEAVIEST if weights.itemsize == 2 else 0, weights)  # or they are floats
+    return np.float32(step / max(math.sqrt(length), 1e-12))
+
+
+@unowned
+def _chain(tokens: Tokens, chains: Chains) -> None:
+    """Put the tokens of a document into chains; of those that come again the last is found first."""
+    chains.heads[:] = 0
+    for at in range(np.uint32(len(tokens))):
+        _link(tokens[at], np.uint32(at), chains)
+
+
+@unowned
+def _drop_repeated(tokens: Tokens, weights: NDArray[np.int16], chains: Chains) -> None:
+    """A token that comes again counts the last time alone, as it does where one document is looked at."""
+    _chain(tokens, chains)
+    for at in range(len(tokens)):
+        if _found(tokens[at], tokens, chains) != at + 1:
+            weights[at] = 0
+
+
+@unowned
+def _link(token: np.uint32, at: np.uint32, chains: Chains) -> None:
+    head = token & np.uint32(len(chains.heads) - 1)
+    chains.nexts[at] = chains.heads[head]
+    chains.heads[head] = at + _ONE
+
+
+@compiled
+def _numbers(clusters: Ints, labels: Labels, added: Labels) -> Ints:
+    """The numbers of the labels of these clusters, in order."""
+    numbers = np.empty(_listed(clusters, labels.bounds) + _listed(clusters, added.bounds), np.int64)
+    count = 0
+    for cluster in clusters:
+        if cluster >= 0:
+            for place in range(labels.bounds[cluster], labels.bounds[cluster + 1]):
+                numbers[count] = labels.numbers[place]
+                count += 1
+            for place in range(added.bounds[cluster], added.bounds[cluster + 1]):
+                numbers[count] = added.numbers[place]
+                count += 1
+    return numbers
+
+
+@unowned
+def _settle(scores: Floats, numbers: Ints, blend: Floats, found: Ints, chances: Floats) -> None:
+    """The best labels and the logarithms of their chances, which depend on the company they are in."""
+    kept = _best(scores, numbers, found, chances)
+    if kept:
+        peak, total = chances[0], np.float32(0)
+        for score in scores:
+            total += math.exp(score - peak)
+        company = blend[8] * (peak + math.log(total)) + blend[9]
+        for at in range(kept):
+            chances[at] = _log_sigmoid(blend[7] * chances[at] + company)
+
+
+@inlined
+def _hidden(hidden: NDArray[np.bool_], number: int) -> bool:
+    return len(hidden) > 0 and bool(hidden[number])
+
+
+@inlined
+def _size(cluster: int, bounds: Ints) -> int:
+    return int(bounds[cluster + 1] - bounds[cluster])
+
+
+@unowned
+def _listed(clusters: Ints, bounds: Ints) -> int:
+    """How many labels these clusters hold together."""
+    count = 0
+    for cluster in clusters:
+        if cluster >= 0:
+            count += _size(cluster, bounds)
+    return count
+
+
+@compiled
+def answer(
+    documents: Documents,
+    near: Maker,
+    far: Maker,
+    search: Search,
+    effort: int,
+    beam: int,
+    labels: Labels,
+    changes: Overlay,
+    blend: Floats,
+    of_near: Vectors,  # room for these and the next
+    of_far: Vectors,
+    whole: NDArray[np.uint8],
+    steps: Floats,
+    rough: Floats,
+    found: Ints,
+    chances: Floats,
+) -> None:
+    """From documents to their best labels in one go: every call of compiled code has a price."""
+    count = len(documents.bounds) - 1
+    encode(documents, near, of_near)
+    encode(documents, far, of_far)
+    clusters, of_cluster = np.full((count, beam), -1, np.int64), np.full((count, beam), -np.inf, np.float32)
+    turn(of_near, search, whole, steps)
+    scan(whole, steps, search.first, rough)
+    choose(of_near, search, rough, effort, clusters, of_cluster)
+    rank(documents, of_near, of_far, clusters, of_cluster, labels, changes, blend, found, chances)
+
+
+@compiled
+def rank_apart(
+    documents: Documents,
+    far: Vectors,
+    clusters: Ints,
+    of_cluster: Floats,  # logarithms of the clusters' chances
+    labels: Labels,
+    changes: Overlay,
+    found: Ints,
+    chances: Floats,
+) -> None:
+    """The best labels without a blend: a label's chance is its cluster's times its own, as in the paper."""
+    for document in range(len(clusters)):
+        if documents.bounds[document] == documents.bounds[document + 1]:
+            continue
+        numbers = _numbers(clusters[document], labels, changes.added)
+        scores, count = np.full(len(numbers), -np.inf, np.float32), 0
+        for number in range(clusters.shape[1]):
+            cluster = clusters[document, number]
+            if cluster < 0:
+                continue
+            shared = of_cluster[document, number]
+            for place in range(labels.bounds[cluster], labels.bounds[cluster + 1]):
+                if not _hidden(changes.hidden, numbers[count]):
+                    scores[count] = _score_apart(place, labels, far, document) + shared
+                count += 1
+            for place in range(changes.added.bounds[cluster], changes.added.bounds[cluster + 1]):
+                scores[count] = _score_apart(place, changes.added, far, document) + shared
+                count += 1
+        _best(scores, numbers, found[document], chances[document])
+
+
+@inlined
+def _score_apart(place: int, labels: Labels, far: Vectors, document: int) -> float:
+    """The logarithm of a label's own chance."""
+    score = product(labels.weights, place, far.values, document) * (labels.weight_scales[place] * far.steps[document])
+    return _log_sigmoid(score + labels.bias[place])
+
+
+@unowned
+def _best(scores: Floats, labels: Ints, found: Ints, best: Floats) -> int:
+    """The largest scores and their labels, in order, into what is there; how many there are. -inf is none."""
+    kept, top = 0, len(found)
+    for at in range(len(scores)):
+        score, label = scores[at], labels[at]
+        if score == -np.inf or (kept == top and not _before(score, label, best[top - 1], found[top - 1])):
+            continue
+        to = min(kept, top - 1)
+        while to > 0 and _before(score, label, best[to - 1], found[to - 1]):
+            best[to], found[to] = best[to - 1], found[to - 1]
+            to -= 1
+        best[to], found[to] = score, label
+        kept = min(kept + 1, top)
+    return kept
+
+
+@unowned
+def _before(score: float, label: int, other: float, other_label: int) -> bool:
+    return score > other or (score == other and label > other_label)
+
+
+@unowned
+def _log_sigmoid(score: float) -> float:
+    return min(score, 0.0) - math.log1p(math.exp(-abs(score)))
