@@ -182,7 +182,7 @@ def test_the_largest_scores_are_brought_to_the_front(count: int) -> None:
     rng = np.random.default_rng(count)
     for wanted in {1, count // 3, count - 1, count, count + 5}:
         for scores in (rng.normal(size=count), rng.integers(0, 3, count), np.full(count, np.nan)):
-            given, places = scores.astype(np.float32), np.arange(count)
+            given, places = scores.astype(np.float32), np.arange(count, dtype=np.int32)
             nearest._largest_first(given, places, wanted)
             assert np.array_equal(given, scores.astype(np.float32)[places], equal_nan=True)
             assert sorted(places) == list(range(count))
@@ -223,15 +223,30 @@ def test_documents_that_meet_at_clusters_are_answered_as_if_alone(words: bool, s
 
 @pytest.mark.parametrize("count", [5000, 300])
 def test_about_as_many_clusters_as_wanted_are_looked_at_and_never_fewer_than_needed(count: int) -> None:
-    scores, places = np.random.default_rng(2).normal(size=count).astype(np.float32), np.empty(count, dtype=np.int64)
+    scores = np.random.default_rng(2).normal(size=(3, count)).astype(np.float32)
+    places = np.empty(count + lanes.LANES, dtype=np.int32)
     bins = np.empty(nearest._BINS, dtype=np.int64)
     for wanted, needed in ((600, 50), (100, 100), (60, 50), (count, 10)):
-        kept = nearest._promising(scores, wanted, needed, places, bins)
+        kept = nearest._promising(scores, 1, count, wanted, needed, places, bins)
         assert needed <= kept <= 2 * wanted + 100
-        assert sorted(places[:kept]) == sorted(np.argsort(-scores)[:kept])
-    peaked = np.zeros(count, dtype=np.float32)
-    peaked[1::8] = 1  # what every eighth does not show
-    assert nearest._promising(peaked, 40, 60, places, bins) >= 60
+        assert sorted(places[:kept]) == sorted(np.argsort(-scores[1])[:kept])
+    peaked = np.zeros((1, count), dtype=np.float32)
+    peaked[:, 1::8] = 1  # what every eighth does not show
+    assert nearest._promising(peaked, 0, count, 40, 60, places, bins) >= 60
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 100])
+def test_scores_that_are_not_less_are_found_by_lanes_and_by_a_loop(count: int) -> None:
+    rng = np.random.default_rng(count)
+    scores = rng.integers(0, 5, (3, -(-count // 64) * 64)).astype(np.float32)
+    scores[1, count // 2], scores[:, count:] = np.nan, 9  # what is behind does not count
+    ways = [lanes.above_by_loop, *([lanes.above_by_lanes] if lanes.in_hardware() else [])]
+    for least in (-np.inf, 0, 3, 4, 7):
+        expected = np.flatnonzero(scores[1, :count] >= least)
+        for way in ways:
+            places = np.full(count + lanes.LANES, -1, dtype=np.int32)
+            assert way(scores, 1, count, np.float32(least), places) == len(expected)
+            assert np.array_equal(places[: len(expected)], expected)
 
 
 def moved(packed: Packed, numbers: list[int], rows: list[int]) -> tuple[Overlay, list[int]]:

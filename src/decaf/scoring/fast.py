@@ -25,7 +25,7 @@ from decaf.scoring.scorer import Changes, check_tokens
 
 __all__ = ["FastScorer"]
 
-_DOCUMENTS = 512  # of one thread at a time
+_DOCUMENTS = 1024  # of one thread at a time
 _MANY = 16  # documents for which meeting at clusters pays
 _COMPARED = 32  # documents compared with all clusters at a time
 

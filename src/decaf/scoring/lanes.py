@@ -20,13 +20,25 @@ from numpy.typing import NDArray
 from decaf.compiled import drop_stale, unowned
 from decaf.packed import Floats
 
-__all__ = ["Table", "in_hardware", "scan_by_lanes", "scan_by_loop", "shift", "width"]
+__all__ = [
+    "LANES",
+    "Places",
+    "Table",
+    "above_by_lanes",
+    "above_by_loop",
+    "in_hardware",
+    "scan_by_lanes",
+    "scan_by_loop",
+    "shift",
+    "width",
+]
 
 _AT_ONCE = 4  # documents, or blocks of clusters, that are taken together
 _SIDE_BY_SIDE = 2  # blocks, where documents are
-_LANES = 16  # clusters of a block
+LANES = 16  # clusters of a block
 _BYTES = 4  # that an instruction takes in each lane
 _SHIFT = 128  # added to the bytes of documents: one side has no sign
+Places = NDArray[np.int32]
 llvmlite.binding.initialize_native_asmparser()
 drop_stale(__file__)
 
@@ -43,17 +55,17 @@ class Table(NamedTuple):
     def of(cls, rows: NDArray[np.int8], scales: Floats, bias: Floats, *, by_lanes: bool) -> Table:
         """Rows of bytes, what their steps are, and what is added."""
         count, dim = rows.shape
-        blocks, quarters = -(-count // (_LANES * _AT_ONCE)) * _AT_ONCE, width(dim) // _BYTES
-        filled = np.zeros((blocks, _LANES, quarters, _BYTES), dtype=np.int8)
-        filled.reshape(blocks * _LANES, -1)[:count, :dim] = rows
+        blocks, quarters = -(-count // (LANES * _AT_ONCE)) * _AT_ONCE, width(dim) // _BYTES
+        filled = np.zeros((blocks, LANES, quarters, _BYTES), dtype=np.int8)
+        filled.reshape(blocks * LANES, -1)[:count, :dim] = rows
         starts = -_SHIFT * filled.sum(axis=(2, 3), dtype=np.int32)
-        rest = (0, blocks * _LANES - count)
+        rest = (0, blocks * LANES - count)
         in_order = np.ascontiguousarray(filled.swapaxes(1, 2)) if by_lanes else filled
         return cls(
             in_order.reshape(blocks, in_order.shape[1], -1),
             starts,
-            np.pad(scales, rest).reshape(blocks, _LANES),
-            np.pad(bias, rest, constant_values=-np.inf).reshape(blocks, _LANES),
+            np.pad(scales, rest).reshape(blocks, LANES),
+            np.pad(bias, rest, constant_values=-np.inf).reshape(blocks, LANES),
         )
 
 
@@ -97,7 +109,7 @@ def _tile(documents: int, blocks: int) -> _Any:
             of_whole, of_steps, of_scores = (
                 _Bytes(context, builder, kind, given[at]) for at, kind in ((2, whole), (3, steps), (5, scores))
             )
-            line, quarters = _LANES * _BYTES, builder.extract_value(arrays["blocks"].shape, 1)
+            line, quarters = LANES * _BYTES, builder.extract_value(arrays["blocks"].shape, 1)
             width = builder.extract_value(of_whole.shape, 1)
             wide = builder.extract_value(of_scores.shape, 1)
             at_block = [_plus(builder, given[1], at) for at in range(blocks)]
@@ -129,7 +141,9 @@ def _tile(documents: int, blocks: int) -> _Any:
     return score
 
 
-_INTS, _FLOATS = ir.VectorType(ir.IntType(32), _LANES), ir.VectorType(ir.FloatType(), _LANES)
+_INTS, _FLOATS = ir.VectorType(ir.IntType(32), LANES), ir.VectorType(ir.FloatType(), LANES)
+_INT = ir.IntType(32)
+_SQUEEZED = ir.InlineAsm(ir.FunctionType(_INTS, [_INTS, ir.IntType(16)]), "vpcompressd $1, $0 {$2} {z}", "=v,v,^Yk")
 _INSTRUCTION = ir.InlineAsm(ir.FunctionType(_INTS, [_INTS] * 3), "vpdpbusd $2, $1, $0", "=v,v,v,0")
 
 
@@ -162,8 +176,37 @@ def _times(builder: _Any, number: _Any, factor: int) -> _Any:
 def _spread(builder: _Any, number: _Any, lanes: _Any) -> _Any:
     """The same number in all lanes."""
     nothing, zero = ir.Constant(lanes, ir.Undefined), ir.Constant(ir.IntType(32), 0)
-    everywhere = ir.Constant(ir.VectorType(ir.IntType(32), _LANES), [0] * _LANES)
+    everywhere = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
     return builder.shuffle_vector(builder.insert_element(nothing, number, zero), nothing, everywhere)
+
+
+@intrinsic
+def _squeeze(typing: _Any, scores: _Any, document: _Any, count: _Any, least: _Any, places: _Any) -> _Any:
+    """The places of a document's scores that are not less, sixteen scores at a time; how many there are."""
+    del typing, document, count, least
+
+    def made(context: _Any, builder: _Any, signature: _Any, given: _Any) -> _Any:
+        del signature
+        of_scores, of_places = (_Bytes(context, builder, kind, given[at]) for at, kind in ((0, scores), (4, places)))
+        number = given[1].type
+        row = _times(builder, builder.mul(given[1], builder.extract_value(of_scores.shape, 1)), 4)
+        bound, end = _spread(builder, given[3], _FLOATS), _spread(builder, builder.trunc(given[2], _INT), _INTS)
+        kept = cgutils.alloca_once_value(builder, ir.Constant(number, 0))
+        blocks = builder.udiv(_plus(builder, given[2], LANES - 1), ir.Constant(number, LANES))
+        with cgutils.for_range(builder, blocks) as loop:
+            first = _times(builder, loop.index, LANES)
+            at = builder.add(
+                _spread(builder, builder.trunc(first, _INT), _INTS), ir.Constant(_INTS, list(range(LANES)))
+            )
+            of_block = of_scores.load(builder.add(row, _times(builder, first, 4)), _FLOATS)
+            enough = builder.fcmp_ordered(">=", of_block, bound)
+            mask = builder.bitcast(builder.and_(enough, builder.icmp_unsigned("<", at, end)), ir.IntType(16))
+            found = builder.load(kept)
+            of_places.store(_times(builder, found, 4), builder.call(_SQUEEZED, [at, mask]))
+            builder.store(builder.add(found, builder.zext(builder.ctpop(mask), number)), kept)
+        return builder.load(kept)
+
+    return types.intp(scores, types.intp, types.intp, types.float32, places), made
 
 
 _many, _one = _tile(_AT_ONCE, _SIDE_BY_SIDE), _tile(1, _AT_ONCE)
@@ -186,10 +229,29 @@ def scan_by_loop(whole: NDArray[np.uint8], steps: Floats, table: Table, scores: 
     """The same where the processor has no such instruction."""
     for document in range(len(whole)):
         for block in range(len(table.blocks)):
-            for lane in range(_LANES):
+            for lane in range(LANES):
                 total = table.starts[block, lane]
                 for at in range(table.blocks.shape[2]):
                     total += np.int32(table.blocks[block, lane, at]) * np.int32(whole[document, at])
                 scale = steps[document] * table.scales[block, lane]
                 score = np.float32(np.int32(total)) * scale + table.bias[block, lane]
-                scores[document, block * _LANES + lane] = score
+                scores[document, block * LANES + lane] = score
+
+
+@unowned
+def above_by_lanes(scores: Floats, document: int, count: int, least: np.float32, places: Places) -> int:
+    """The places of a document's first so many scores that are not less; how many there are.
+
+    There is room for a few more places than there are scores.
+    """
+    return _squeeze(scores, document, count, np.float32(least), places)  # type: ignore[call-arg] # it has none of its own
+
+
+@unowned
+def above_by_loop(scores: Floats, document: int, count: int, least: np.float32, places: Places) -> int:
+    """The same where the processor has no such instruction."""
+    kept, bound = 0, np.float32(least)
+    for at in range(count):
+        places[kept] = at  # written over by the next if it is not kept: a branch would cost more
+        kept += scores[document, at] >= bound
+    return kept

@@ -16,7 +16,17 @@ from decaf.compiled import drop_stale, in_any_order, unowned_in_any_order
 from decaf.packed import Clusters, Encoder, Floats, Ints, quantised
 from decaf.scoring import arithmetic, lanes
 from decaf.scoring.arithmetic import Vectors, largest_entry, product, put
-from decaf.scoring.lanes import Table, in_hardware, scan_by_lanes, scan_by_loop, shift
+from decaf.scoring.lanes import (
+    LANES,
+    Places,
+    Table,
+    above_by_lanes,
+    above_by_loop,
+    in_hardware,
+    scan_by_lanes,
+    scan_by_loop,
+    shift,
+)
 
 __all__ = ["Documents", "Maker", "Search", "Tokens", "choose", "encode", "scan", "turn"]
 
@@ -24,7 +34,7 @@ _BINS = 512  # in which scores are counted, to tell the best apart
 _MANY = 4096  # scores of which a part tells enough
 Tokens = NDArray[np.uint32]
 _BY_LANES = in_hardware()
-scan = scan_by_lanes if _BY_LANES else scan_by_loop
+scan, above = (scan_by_lanes, above_by_lanes) if _BY_LANES else (scan_by_loop, above_by_loop)
 drop_stale(__file__, [packed.__file__, arithmetic.__file__, lanes.__file__])
 
 
@@ -146,17 +156,19 @@ def choose(
 ) -> None:
     """Look in full at the clusters whose rough scores are best."""
     count, beam = len(search.bias), clusters.shape[1]
-    scores, places, bins = np.empty(count, np.float32), np.empty(count, np.int64), np.empty(_BINS, np.int64)
+    scores, places, bins = np.empty(count, np.float32), np.empty(count + LANES, np.int32), np.empty(_BINS, np.int64)
     for document in range(len(rough)):
-        kept = _promising(rough[document, :count], effort, beam, places, bins)
+        kept = _promising(rough, document, count, effort, beam, places, bins)
         _look(vectors, document, search, places[:kept], scores[:kept])
+        if kept > 2 * beam:
+            kept = _narrow(scores[:kept], places, _reached(scores[:kept], beam, bins))
         _largest_first(scores[:kept], places[:kept], beam)
         for at in range(min(kept, beam)):
             clusters[document, at], of_cluster[document, at] = places[at], scores[at]
 
 
 @unowned_in_any_order
-def _look(vectors: Vectors, document: int, search: Search, places: Ints, scores: Floats) -> None:
+def _look(vectors: Vectors, document: int, search: Search, places: Places, scores: Floats) -> None:
     """The scores of these clusters in full."""
     for at in range(len(places)):
         scale = search.scales[places[at]] * vectors.steps[document]
@@ -165,7 +177,18 @@ def _look(vectors: Vectors, document: int, search: Search, places: Ints, scores:
 
 
 @unowned_in_any_order
-def _largest_first(scores: Floats, places: Ints, wanted: int) -> None:
+def _narrow(scores: Floats, places: Places, least: float) -> int:
+    """Bring the scores that are not less to the front, and their places with them; how many there are."""
+    kept, bound = 0, np.float32(least)
+    for at in range(len(scores)):
+        there = scores[at] >= bound
+        scores[kept], places[kept] = scores[at], places[at]  # a branch would cost more
+        kept += there
+    return kept
+
+
+@unowned_in_any_order
+def _largest_first(scores: Floats, places: Places, wanted: int) -> None:
     """Bring so many largest scores to the front, in no order, and their places with them."""
     low, high = 0, len(scores) - 1
     while low < high:
@@ -188,29 +211,17 @@ def _largest_first(scores: Floats, places: Ints, wanted: int) -> None:
 
 
 @unowned_in_any_order
-def _promising(scores: Floats, wanted: int, needed: int, places: Ints, bins: Ints) -> int:
-    """The places of about so many best scores, and at least of those needed; how many there are.
+def _promising(scores: Floats, document: int, count: int, wanted: int, needed: int, places: Places, bins: Ints) -> int:
+    """The places of about so many best scores of a document, and at least of those needed; how many there are.
 
     Of many scores every eighth says where the best begin.
     """
-    if len(scores) >= _MANY:
-        kept = _above(scores, _reached(scores[::8], wanted // 8, bins), places)
+    if count >= _MANY:
+        least = _reached(scores[document, :count:8], wanted // 8, bins)
+        kept = above(scores, document, count, np.float32(least), places)
         if kept >= needed:
             return kept
-    return _above(scores, _reached(scores, wanted, bins), places)
-
-
-@unowned_in_any_order
-def _above(scores: Floats, least: float, places: Ints) -> int:
-    """The places of the scores that are not less; how many there are."""
-    kept, bound = 0, np.float32(least)
-    for at in range(len(scores) - 1):
-        places[kept] = at  # written over by the next if it is not kept: a branch would cost more
-        kept += scores[at] >= bound
-    if scores[-1] >= bound:
-        places[kept] = len(scores) - 1
-        kept += 1
-    return kept
+    return above(scores, document, count, np.float32(_reached(scores[document, :count], wanted, bins)), places)
 
 
 @unowned_in_any_order

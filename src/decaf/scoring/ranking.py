@@ -27,6 +27,7 @@ _HEADS = 256  # chains of tokens, by their last bits
 _GROUP = 4  # labels that a document meets at once
 _ONE = np.uint32(1)  # without a sign: numba looks for no places below 0
 _LEAST = np.float32(LEAST_SHARE)
+_LOG_LEAST = math.log(_LEAST)
 _HEAVIEST = (1 << 15) - 1  # what the heaviest token of a document weighs in whole numbers
 drop_stale(__file__, [packed.__file__, arithmetic.__file__, lanes.__file__, nearest.__file__])
 
@@ -162,8 +163,10 @@ def _score(
     if len(labels.words):
         likeness, share, linear, match = sums
         score += blend[2] * (likeness * (labels.likeness_scales[place] * step))
-        share_of = share * (labels.share_scales[place] * step)
-        score += blend[3] * math.log(max(share_of, np.float32(0)) + _LEAST)
+        of_share = _LOG_LEAST
+        if share > 0:
+            of_share = math.log(share * (labels.share_scales[place] * step) + _LEAST)
+        score += blend[3] * of_share
         score += blend[4] * (linear * (labels.cue_scales[place] * step) + labels.cue_bias[place])
         score += blend[6] * (match * (labels.match_scales[place] * step))
     return np.float32(score + shared)
