@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -14,13 +15,17 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
 from decaf.serving import server as server_module
+from decaf.serving import worker as worker_module
+from decaf.serving.engine import Engine, Served
+from decaf.serving.service import Service
+from decaf.serving.settings import ServeSettings
 from decaf.stores.sqlite import SqliteStore
 from serving import PATIENCE, Running, launch, problem, running, until
 
@@ -353,6 +358,52 @@ def test_workers_see_each_others_labels_and_models_and_are_replaced(model: Path,
             until(lambda: len(workers_of(server)) == 2, "the other one")  # told of before it is there
         assert server.end() == 0
         assert workers_of(server) == []
+
+
+def test_one_of_several_workers_takes_no_connection_before_it_has_loaded(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    load = Engine.load
+
+    def slow(engine: Engine, *, tell: bool = False) -> Served:
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        return load(engine, tell=tell)
+
+    monkeypatch.setattr(Engine, "load", slow)
+    service = Service(Engine(model, tmp_path / "labels.sqlite"), ServeSettings(workers=2))
+    server = worker_module._Server(service)
+    with closing(service), socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        working = pool.submit(server.run, [listener])
+        with socket.create_connection(listener.getsockname(), timeout=PATIENCE) as client:
+            client.sendall(b"GET /readyz HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+            assert begun.wait(PATIENCE)
+            early, _, _ = select.select([client], [], [], 0.5)
+            go_on.set()
+            told = answer_of(client)
+        server.should_exit = True
+        working.result(PATIENCE)
+    assert told == (200, {"status": "ready"})
+    assert not early  # it waited, for this worker or another one
+
+
+def test_a_worker_that_is_replaced_turns_nobody_away(model: Path) -> None:
+    with running(model, workers=2) as server:
+
+        def loaded() -> int:
+            return server.log.read_bytes().count(b" is in use")
+
+        def answered() -> bool:
+            body = {"texts": "topic aa"}
+            answer = httpx.post(f"http://127.0.0.1:{server.port}/v1/predict", json=body, timeout=PATIENCE)
+            assert answer.status_code == 200, answer.text
+            return loaded() == 3
+
+        until(lambda: loaded() == 2, "both workers")
+        for pid in workers_of(server)[:1]:
+            os.kill(pid, signal.SIGKILL)
+            until(answered, "the other one")
 
 
 def test_the_end_loses_no_request(model: Path) -> None:

@@ -50,7 +50,11 @@ def work(model: Path, settings: ServeSettings, listener: socket.socket) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Loads the model while it listens, looks for another, and drains before it ends."""
+    """Loads the model, looks for another, and drains before it ends.
+
+    A worker that is alone answers while it loads: that it is alive, and not ready yet. One of several takes no
+    connection before it has loaded, as another one may be ready, and the server has said so.
+    """
 
     def __init__(self, service: Service) -> None:
         settings = service.settings
@@ -73,6 +77,13 @@ class _Server(uvicorn.Server):
         )
         self.failure: DecafError | None = None  # why no model could be loaded
         self._service = service
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take connections."""
+        if self._service.settings.workers > 1:
+            await self._load()
+        if not self.should_exit:
+            await super().startup(sockets)
 
     async def main_loop(self) -> None:
         """Keep the model up to date until told to end."""
@@ -98,12 +109,16 @@ class _Server(uvicorn.Server):
             await asyncio.sleep(SWEEP)
             self._connections.sweep()
 
-    async def _keep(self) -> None:
+    async def _load(self) -> None:
+        """Load the first model; without one, it is the end."""
         try:
             await self._service.load()
         except DecafError as error:
             self.failure, self.should_exit = error, True
-            return
-        while True:
+
+    async def _keep(self) -> None:
+        if self._service.settings.workers == 1:
+            await self._load()
+        while not self.should_exit:
             await asyncio.sleep(_LOOK)
             await self._service.follow()
