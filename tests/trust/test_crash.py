@@ -22,6 +22,7 @@ from tools.crash.__main__ import KINDS, chosen, play
 from tools.crash.child import Steps
 from tools.crash.commands import kill_predict, kill_train
 from tools.crash.cut import cut_labels, cut_model
+from tools.crash.disk import open_disk
 from tools.crash.full import full_predict, full_train
 from tools.crash.rounds import BrokenPromiseError, Done, Moment, Round, Stand, check_model, check_refused, model_or_none
 from tools.crash.server import Answers, kill_server
@@ -174,6 +175,7 @@ def test_a_failing_round_is_kept_and_says_how_to_play_it_again(
 
     def bad(round_: Round) -> None:
         (round_.folder / "trace").write_text(str(round_.rng.random()), encoding="ascii")
+        round_.facts["workers"] = 2
         raise BrokenPromiseError("lost")
 
     monkeypatch.setattr(program, "chosen", lambda _: bad)
@@ -181,10 +183,27 @@ def test_a_failing_round_is_kept_and_says_how_to_play_it_again(
     assert (found["passed"], found["problem"]) == (False, "BrokenPromiseError: lost")
     place = Path(found["folder"])
     drawn = (place / "trace").read_text(encoding="ascii")
-    assert "BrokenPromiseError: lost" in (place / "failure.txt").read_text(encoding="utf-8")
-    assert "python -m tools.crash --seed 3 --only 17" in program._line(found, 3)
+    kept = (place / "failure.txt").read_text(encoding="utf-8")
+    for told in (kept, program._line(found, 3)):
+        assert "BrokenPromiseError: lost" in told
+        assert "python -m tools.crash --seed 3 --only 17" in told
+        assert "workers" in told
     play(stand, tmp_path, 3, 17)
     assert (place / "trace").read_text(encoding="ascii") == drawn  # the same round again
+
+
+@pytest.mark.parametrize("mount", [False, True])  # True: where that is allowed
+def test_what_was_on_a_disk_is_kept_when_a_round_fails(tmp_path: Path, mount: bool) -> None:
+    def lose() -> None:
+        with open_disk(tmp_path / "disk", mount=mount) as disk:
+            (disk.folder / "labels.sqlite").write_bytes(b"labels")
+            disk.fill(1_000)
+            raise BrokenPromiseError("lost")
+
+    with pytest.raises(BrokenPromiseError, match="lost"):
+        lose()
+    kept = tmp_path / "disk-kept" if (tmp_path / "disk-kept").is_dir() else tmp_path / "disk"
+    assert {path.name: path.read_bytes() for path in kept.iterdir()} == {"labels.sqlite": b"labels"}
 
 
 def test_rounds_come_to_every_variant() -> None:

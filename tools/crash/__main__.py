@@ -57,7 +57,8 @@ def play(stand: Stand, folder: Path, seed: int, number: int) -> dict[str, Any]:
         act(round_)
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
-        (place / "failure.txt").write_text(traceback.format_exc(), encoding="utf-8")
+        told = f"python -m tools.crash --seed {seed} --only {number}\n{json.dumps(round_.facts)}\n"
+        (place / "failure.txt").write_text(told + traceback.format_exc(), encoding="utf-8")
     else:
         shutil.rmtree(place)
     seconds = round(time.monotonic() - started, 1)
@@ -110,12 +111,13 @@ def _say(message: str) -> None:
 
 def _line(result: dict[str, Any], seed: int) -> str:
     """A round in one line; one that failed with what it takes to look into it."""
-    shown = ", ".join(f"{name} {result[name]}" for name in result if name not in ("round", "what", "passed", "seconds"))
+    own = ("round", "what", "passed", "seconds", "problem", "folder")
+    shown = ", ".join(f"{name} {result[name]}" for name in result if name not in own)
     head = f"round {result['round']:3d}  {result['what']:<15} {result['seconds']:6.1f} s  "
     if result["passed"]:
         return f"{head}good  {shown}"
     again = f"again: python -m tools.crash --seed {seed} --only {result['round']}"
-    return f"{head}FAILED: {result['problem']}\n  kept in {result['folder']}; {again}"
+    return f"{head}FAILED: {result['problem']}\n  {shown}\n  kept in {result['folder']}; {again}"
 
 
 def _table(results: list[dict[str, Any]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -55,12 +56,20 @@ class Disk:
 
 @contextmanager
 def open_disk(folder: Path, *, mount: bool = True) -> Iterator[Disk]:
-    """A disk at this place, gone afterwards with all that is on it; `mount`: as a file system, if that is allowed."""
+    """A disk at this place; `mount`: as a file system, if that is allowed.
+
+    It is gone afterwards with all that is on it; where something failed, a copy of that is left beside it.
+    """
     folder.mkdir()
     own = mount and _run("mount", "-t", "tmpfs", "-o", f"size={_SIZE}", "decaf-crash", str(folder))
     disk = Disk(folder, own=own)
     try:
         yield disk
+    except Exception:
+        disk.free()
+        if own:
+            shutil.copytree(folder, folder.with_name(f"{folder.name}-kept"))
+        raise
     finally:
         disk.free()
         if own:

@@ -6,7 +6,17 @@ import httpx
 
 from tools.crash.commands import FORMATS, check_output
 from tools.crash.disk import Disk, open_disk
-from tools.crash.rounds import PATIENCE, Moment, Round, check, check_model, check_refused, model_or_none, topic_name
+from tools.crash.rounds import (
+    PATIENCE,
+    Moment,
+    Round,
+    check,
+    check_model,
+    check_refused,
+    model_or_none,
+    topic_name,
+    until,
+)
 from tools.crash.server import TEXTS, Server, check_shown, kept_by
 
 __all__ = ["full_labels", "full_predict", "full_save", "full_train"]
@@ -80,6 +90,22 @@ def full_labels(round_: Round, workers: int = 0) -> None:
             server.close()
 
 
+def _replace_worker(round_: Round, server: Server) -> None:
+    """A worker that dies while the disk is full is replaced, and nobody is turned away meanwhile."""
+    count = len(server.workers())
+    if not count:
+        return
+    loads = server.loads()
+    server.kill_worker(round_.rng)
+
+    def answered() -> bool:
+        answer = httpx.post(f"{server.address}/v1/predict", json={"texts": TEXTS, "top": 3}, timeout=PATIENCE)
+        check(answer.status_code == 200, f"no answers while a worker is replaced: {answer.status_code}: {answer.text}")
+        return server.loads() > loads and len(server.workers()) == count
+
+    until(answered, "another worker on a full disk")
+
+
 def _write_until_full(round_: Round, server: Server, disk: Disk) -> None:
     rng = round_.rng
     kept: dict[str, str | None] = {}
@@ -112,6 +138,9 @@ def _write_until_full(round_: Round, server: Server, disk: Disk) -> None:
                 answer = another.post("/v1/predict", json={"texts": TEXTS, "top": 3})
                 check(answer.status_code == 200, f"no answers on a full disk: {answer.status_code}: {answer.text}")
         check(kept_by(client) == kept, "the labels are not those that were acknowledged")
+    _replace_worker(round_, server)
+    with httpx.Client(base_url=server.address, timeout=PATIENCE) as client:
+        check(kept_by(client) == kept, "the labels are not those that were acknowledged, after a worker's end")
         disk.free([server.pid, *server.workers()])
         check(write(_WRITES).status_code == 201, "a label was not taken when there was room again")
         round_.count("writes", len(kept))

@@ -61,6 +61,10 @@ class Server:
         """Its log."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
+    def loads(self) -> int:
+        """How often one of its processes has loaded a model."""
+        return self.said().count(" is in use")
+
     def begin(self) -> None:
         """Start it and wait until it is ready."""
         began = self._log.stat().st_size if self._log.exists() else 0
