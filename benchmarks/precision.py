@@ -1,6 +1,7 @@
 """Weights in eight bits beside single precision: how far answers and figures are apart, on datasets.
 
     python -m benchmarks.precision DATASET... [--recipe contrastive] [--device cpu] [--seed 0] [--model FOLDER]
+        [--set ranker.epochs=2]...
 
 A model is trained in single precision and rounded; both answer for all test documents, by the exact scorer and by the
 fast one. Writes one file a dataset.
@@ -68,15 +69,20 @@ def main() -> None:
     options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--model", type=Path, help="a model in single precision that is there already")
+    options.add_argument("--set", action="append", default=[], dest="settings", help="a setting of the training")
     arguments = options.parse_args()
     for path in arguments.datasets:
         dataset = Dataset.load(path)
         if arguments.model is not None:
             whole = Model.load(arguments.model)
         else:
-            config = recipe(arguments.recipe).with_settings(["ensemble.instances=1", "model.precision=float32"])
+            settings = ["ensemble.instances=1", *arguments.settings, "model.precision=float32"]
+            config = recipe(arguments.recipe).with_settings(settings)
             whole, _ = trained(dataset, config, arguments.device, arguments.seed)
-        figures = {"dataset": dataset.name, "recipe": arguments.recipe, **compared(whole, dataset, arguments.device)}
+        about = {"dataset": dataset.name, "recipe": arguments.recipe}
+        if arguments.settings:
+            about["settings"] = " ".join(arguments.settings)
+        figures = about | compared(whole, dataset, arguments.device)
         write_report(f"precision-{Path(path).name}", arguments.seed, figures, save=arguments.save)
 
 
