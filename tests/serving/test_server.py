@@ -406,6 +406,28 @@ def test_a_worker_that_is_replaced_turns_nobody_away(model: Path) -> None:
             until(answered, "the other one")
 
 
+def test_a_worker_that_dies_while_a_damaged_model_stands_there_is_not_the_end(model: Path, tmp_path: Path) -> None:
+    link, damaged = tmp_path / "link", tmp_path / "damaged"
+    shutil.copytree(model, damaged)
+    os.truncate(damaged / "instance-0.safetensors", 100)
+    link.symlink_to(model)
+    with running(link, workers=2, watch=False) as server:
+
+        def said(words: bytes) -> int:
+            return server.log.read_bytes().count(words)
+
+        until(lambda: said(b" is in use") == 2, "both workers")
+        point(link, damaged)
+        for pid in workers_of(server)[:1]:
+            os.kill(pid, signal.SIGKILL)
+            until(lambda: said(b"starting another") == 2, "the one that cannot begin")
+            assert said(b"instance-0.safetensors") == 1
+            assert httpx.get(f"http://127.0.0.1:{server.port}/readyz", timeout=PATIENCE).status_code == 200
+            point(link, model)
+            until(lambda: said(b" is in use") == 3, "the one that can")
+        assert server.end() == 0
+
+
 def test_the_end_loses_no_request(model: Path) -> None:
     with running(model) as server, Clients(server, 4) as clients:
         until(lambda: len(clients.versions) > 50, "some answers")

@@ -9,6 +9,7 @@ import signal
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _BACKLOG = 2_048
 _FAILED = 3  # exit status of a worker that cannot begin
+_PAUSE = 2.0  # seconds before a worker is tried anew where the one before could not begin
 _SPARE = 5.0  # seconds that workers have to end after they have drained
 _MEASURES = ("counter", "histogram", "gauge_livesum", "gauge_livemax", "gauge_livemostrecent")  # files of a worker
 _ROOM = 1 << 16  # bytes of each
@@ -68,38 +70,47 @@ def _listening(settings: ServeSettings) -> socket.socket:
 
 
 def _supervise(model: Path, settings: ServeSettings, listener: socket.socket) -> None:
-    """Keep so many workers running until told to end."""
+    """Keep so many workers running until told to end.
+
+    It is the end of all if one of the first cannot begin. Of those that replace one that died, the others answer on
+    while it is tried again: a model may stand there that is damaged, or half copied.
+    """
     with tempfile.TemporaryDirectory(prefix="decaf-") as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # read by workers: their measures meet there
         workers: list[SpawnProcess] = []
         try:
             workers.extend(_started(model, settings, listener) for _ in range(settings.workers))
+            first = set(workers)
+            failed: set[int] = set()  # places whose latest worker could not begin
             while True:
                 wait([worker.sentinel for worker in workers])
                 for at, worker in enumerate(workers):
-                    if not worker.is_alive():
-                        workers[at] = _replaced(worker, model, settings, listener)
+                    if worker.is_alive():
+                        continue
+                    failed = {*failed, at} if worker.exitcode == _FAILED else failed - {at}
+                    if at in failed and (worker in first or len(failed) == len(workers)):
+                        raise ModelError("a worker could not begin; what it said stands above")
+                    _bury(worker)
+                    workers[at] = _started(model, settings, listener, pause=_PAUSE if at in failed else 0)
         finally:
             listener.close()  # new connections are refused at once, not left waiting
             _end(workers, settings.drain + _SPARE)
             del os.environ["PROMETHEUS_MULTIPROC_DIR"]
 
 
-def _started(model: Path, settings: ServeSettings, listener: socket.socket) -> SpawnProcess:
-    process = multiprocessing.get_context("spawn").Process(target=_work_for_another, args=(model, settings, listener))
+def _started(model: Path, settings: ServeSettings, listener: socket.socket, *, pause: float = 0) -> SpawnProcess:
+    arguments = (model, settings, listener, pause)
+    process = multiprocessing.get_context("spawn").Process(target=_work_for_another, args=arguments)
     process.start()
     return process
 
 
-def _replaced(worker: SpawnProcess, model: Path, settings: ServeSettings, listener: socket.socket) -> SpawnProcess:
-    """Another worker for one that ended; one that could not begin is the end of all."""
-    if worker.exitcode == _FAILED:
-        raise ModelError("a worker could not begin; what it said stands above")
+def _bury(worker: SpawnProcess) -> None:
+    """Note the end of a worker, for which another one comes."""
     from prometheus_client.multiprocess import mark_process_dead
 
     log.warning("worker %d ended (%s); starting another", worker.pid, worker.exitcode)
     mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
-    return _started(model, settings, listener)
 
 
 def _end(workers: list[SpawnProcess], seconds: float) -> None:
@@ -120,13 +131,14 @@ def _work(model: Path, settings: ServeSettings, listener: socket.socket) -> None
     work(model, settings, listener)
 
 
-def _work_for_another(model: Path, settings: ServeSettings, listener: socket.socket) -> None:
+def _work_for_another(model: Path, settings: ServeSettings, listener: socket.socket, pause: float) -> None:
     """Answer requests in a process of a supervisor."""
     from decaf import console
 
     for number in (signal.SIGTERM, signal.SIGINT):  # until the server has its own way to end; nothing is lost yet
         signal.signal(number, _leave)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    time.sleep(pause)
     with console.session():
         _keep_room(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
         try:
