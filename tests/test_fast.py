@@ -115,6 +115,13 @@ def test_threads_and_company_change_nothing(size: int) -> None:
         assert np.array_equal(answer.scores[0], expected.scores[at])
 
 
+@pytest.mark.parametrize("made", [instance(mixed=mixed()), instance(), tree()], ids=["blend", "paper", "tree"])
+def test_a_scorer_that_was_never_used_answers_no_rows_too(made: Instance) -> None:
+    for precision in ("int8", "float32"):
+        found = FastScorer(model(made, precision=precision)).top(documents()[:0], 5)
+        assert found.ids.shape == found.scores.shape == (0, 5)
+
+
 def test_what_cannot_be_is_said() -> None:
     with pytest.raises(ModelError, match="only models of the contrastive recipe can lean from head to tail"):
         FastScorer(model(instance()), tail=0.5)

@@ -169,11 +169,12 @@ class _Instance:
 
     def _room(self, count: int) -> tuple[NDArray[np.uint8], Floats, Floats]:
         """Room for documents in bytes, their steps and their scores with all clusters, of this thread alone."""
-        if count > len(getattr(self._rooms, "whole", ())):
-            self._rooms.whole = np.zeros((count, width(len(self._search.rotation))), dtype=np.uint8)
-            self._rooms.steps = np.empty(count, dtype=np.float32)
-            self._rooms.rough = np.empty((count, self._search.first.starts.size), dtype=np.float32)
-        return self._rooms.whole[:count], self._rooms.steps[:count], self._rooms.rough[:count]
+        room: tuple[NDArray[np.uint8], Floats, Floats] | None = getattr(self._rooms, "room", None)
+        if room is None or count > len(room[0]):
+            whole = np.zeros((count, width(len(self._search.rotation))), dtype=np.uint8)
+            rough = np.empty((count, self._search.first.starts.size), dtype=np.float32)
+            room = self._rooms.room = (whole, np.empty(count, dtype=np.float32), rough)
+        return room[0][:count], room[1][:count], room[2][:count]
 
 
 def _documents(rows: sparse.csr_array) -> Documents:
