@@ -1,7 +1,8 @@
-"""Memory that is kept between large arrays."""
+"""Memory that is kept between large arrays, and shared by threads."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -28,3 +29,36 @@ def test_what_was_freed_is_used_again_while_memory_is_kept() -> None:
         pytest.skip("this C library keeps memory by itself, or the system does not count pages")
     with memory_kept():
         assert new_pages() < before / 4
+
+
+HEAPS = """
+import ctypes, sys, tempfile, threading
+from decaf.devices import few_heaps
+if sys.argv[1] == "few":
+    few_heaps()
+libc, all_there = ctypes.CDLL(None), threading.Barrier(12)
+libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
+def take():
+    all_there.wait()
+    for _ in range(200):
+        libc.malloc(100)
+    all_there.wait()
+threads = [threading.Thread(target=take) for _ in range(12)]
+[thread.start() for thread in threads], [thread.join() for thread in threads]
+with tempfile.NamedTemporaryFile() as told:
+    file = libc.fopen(told.name.encode(), b"w")
+    libc.malloc_info(0, ctypes.c_void_p(file))
+    libc.fclose(ctypes.c_void_p(file))
+    print(told.read().count(b"<heap nr="))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only glibc has several heaps")
+def test_threads_share_few_heaps() -> None:
+    heaps = {}
+    for how in ("few", "many"):
+        told = subprocess.run([sys.executable, "-c", HEAPS, how], capture_output=True, text=True, check=False)
+        if told.returncode:
+            pytest.skip(f"this C library does not tell of its heaps: {told.stderr.splitlines()[-1]}")
+        heaps[how] = int(told.stdout)
+    assert heaps["few"] <= 2 < heaps["many"]

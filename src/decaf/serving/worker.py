@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 import uvicorn
 
+from decaf.devices import few_heaps
 from decaf.errors import DecafError
 from decaf.serving.app import create_app
 from decaf.serving.connections import SWEEP, Connections
@@ -36,6 +37,7 @@ _HEADERS = [
 
 def work(model: Path, settings: ServeSettings, listener: socket.socket) -> None:
     """Answer requests in this process until told to end."""
+    few_heaps()
     sys.setswitchinterval(_SWITCH)
     torch.set_num_threads(settings.threads)
     chosen = {"watch": settings.watch, "verify": settings.verify}
