@@ -18,8 +18,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 demo: $(READY)
 	@$(BIN)/decaf demo $(DEMO_ARGS)
 
+# Each file of tests stays in one process: what its tests share (a server, a cluster, a trained model) is made once.
 test: check programs
-	@$(BIN)/pytest -n auto --dist loadgroup
+	@$(BIN)/pytest -n auto --dist loadfile
 
 # The page is tried in a real browser, shared labels in a real PostgreSQL. Where these cannot be had, their tests say so
 # and are left out.

@@ -88,7 +88,7 @@ def main() -> None:
     subprocess.run([python, "-c", asked, *names], check=True)
     tests = [] if arguments.tests == ["all"] else arguments.tests
     warned = ["-W", "default", "-W", "error:::decaf"]  # the later one wins
-    command = [python, "-m", "pytest", "-n", "auto", "--dist", "loadgroup", *warned, *tests]
+    command = [python, "-m", "pytest", "-n", "auto", "--dist", "loadfile", *warned, *tests]
     sys.exit(subprocess.run(command, cwd=ROOT, check=False).returncode)
 
 

@@ -23,7 +23,6 @@ from decaf.stores.postgres import PostgresStore
 from scale.conftest import Postgres
 
 PATIENCE = 60.0  # seconds
-pytestmark = pytest.mark.xdist_group("postgres")  # one server for all
 
 
 def until(there: Callable[[], bool]) -> None:

@@ -28,10 +28,7 @@ from decaf.ranks import Ranks
 
 from . import ranks as work
 
-pytestmark = [
-    pytest.mark.xdist_group("ranks"),
-    pytest.mark.skipif(os.name != "posix", reason="ranks are forked"),
-]
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="ranks are forked")
 CPU = torch.device("cpu")
 PATIENCE = 120.0  # seconds
 SETTINGS = [

@@ -29,10 +29,7 @@ from decaf.errors import ConfigError, DataError
 from decaf.labels import add_labels
 
 ray: Any = pytest.importorskip("ray", reason="there is no Ray; pip install 'decaf[scale]'")
-pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # Ray and what it needs have warnings of their own
-    pytest.mark.xdist_group("ray"),  # one cluster for all
-]
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray and what it needs have warnings of their own
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 PATIENCE = 120.0  # seconds
 

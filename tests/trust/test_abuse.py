@@ -30,8 +30,6 @@ from tools.abuse import ABUSES, Abuse, Answer, connected, request
 
 CROWD = 10_000
 
-pytestmark = pytest.mark.xdist_group("abuse")  # one model and one server for all
-
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:

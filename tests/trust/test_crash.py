@@ -27,8 +27,6 @@ from tools.crash.full import full_predict, full_train
 from tools.crash.rounds import BrokenPromiseError, Done, Moment, Round, Stand, check_model, check_refused, model_or_none
 from tools.crash.server import Answers, kill_server
 
-pytestmark = pytest.mark.xdist_group("crash")  # they share what the rounds begin with
-
 
 class Here(Round):
     """A round whose commands run in this process, unless they are killed."""

@@ -14,7 +14,6 @@ from tools.fuzz.__main__ import Limits, Report, fuzz, replay
 from tools.fuzz.mutations import make_case
 from tools.fuzz.seeds import KINDS, make_seeds
 
-pytestmark = pytest.mark.xdist_group("fuzz")
 FILES = 100  # of each kind
 
 
