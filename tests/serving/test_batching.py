@@ -171,14 +171,19 @@ def test_a_lane_is_bounded_in_number_and_time() -> None:
         with pytest.raises(ProblemError) as told:
             await lane.run(work)
         assert told.value.code == "busy"
+        tasks += [asyncio.create_task(lane.go_on(work))]  # an answer that has begun
+        await asyncio.sleep(0)
         may.set()
-        assert await asyncio.gather(*tasks) == ["done", "done"]
+        assert await asyncio.gather(*tasks) == ["done", "done", "done"]
         lane._timeout = 0.05
         may.clear()
+        begun = asyncio.create_task(lane.go_on(work))
         with pytest.raises(ProblemError) as told:
             await lane.run(work)
         assert told.value.code == "timeout"
+        assert not begun.done()
         may.set()
+        assert await begun == "done"
         lane.close()
 
     asyncio.run(main())

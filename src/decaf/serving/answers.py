@@ -188,7 +188,8 @@ async def _predicted(service: Service, table: _Table, wish: Wish) -> AsyncIterat
     for start in range(0, max(len(table.rows), 1), _PART):
         end = start + _PART
         answer = await service.batcher.ask(table.texts[start:end], wish, admitted=start > 0)
-        yield head + await service.lane.run(_csv_part, table.rows[start:end], answer, wish.top)
+        run = service.lane.go_on if start else service.lane.run
+        yield head + await run(_csv_part, table.rows[start:end], answer, wish.top)
         head = b""
 
 

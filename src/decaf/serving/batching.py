@@ -64,7 +64,7 @@ class Batcher:
         self._pool = ThreadPoolExecutor(1, "score")
 
     async def ask(self, texts: Sequence[str], wish: Wish, *, admitted: bool = False) -> Answer:
-        """The best labels of texts; who is `admitted` may wait even where the queue is full."""
+        """The best labels of texts; who is `admitted`, its answer having begun, is neither turned away nor late."""
         if len(self._waiting) >= self._queue and not admitted:
             raise busy()
         loop = asyncio.get_running_loop()
@@ -74,6 +74,8 @@ class Batcher:
         if not self._scoring:
             self._scoring = True
             loop.call_soon(self._next)
+        if admitted:
+            return await job.future
         timer = loop.call_later(self._timeout, _expire, job.future)
         try:
             return await job.future
@@ -168,13 +170,18 @@ class Lane:
         """What the work returns; it is dropped if its time is over before it has begun."""
         if self._running >= self._most:
             raise busy()
-        self._running += 1
         try:
             async with asyncio.timeout(self._timeout):
-                loop = asyncio.get_running_loop()
-                return await loop.run_in_executor(self._pool, lambda: work(*args, **kwargs))
+                return await self.go_on(work, *args, **kwargs)
         except TimeoutError:
             raise late() from None
+
+    async def go_on(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The same for an answer that has begun: it is neither turned away nor late."""
+        self._running += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._pool, lambda: work(*args, **kwargs))
         finally:
             self._running -= 1
 
