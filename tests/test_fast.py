@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -120,6 +121,17 @@ def test_a_scorer_that_was_never_used_answers_no_rows_too(made: Instance) -> Non
     for precision in ("int8", "float32"):
         found = FastScorer(model(made, precision=precision)).top(documents()[:0], 5)
         assert found.ids.shape == found.scores.shape == (0, 5)
+
+
+def test_what_scorers_of_a_model_share_is_made_once_and_goes_with_it() -> None:
+    made = model(instance(mixed=mixed()), precision="int8")
+    one, other = (FastScorer(made)._instances[0] for _ in range(2))
+    assert one._search is other._search
+    assert one._near is other._near
+    there = len(fast._READY)
+    del made, one, other
+    gc.collect()
+    assert len(fast._READY) == there - 1
 
 
 def test_what_cannot_be_is_said() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -104,7 +105,7 @@ class _Instance:
     def __init__(self, packed: Packed, changes: Overlay, effort: int | None) -> None:
         clusters = len(packed.clusters.bias)
         self._packed, self._changes, self._beam = packed, changes, min(packed.beam, clusters)
-        self._near, self._far, self._search = Maker.of(packed.near), Maker.of(packed.far), Search.of(packed.clusters)
+        self._near, self._far, self._search = _ready(packed)
         self._whole = packed.labels.weights.dtype == np.int8  # sums are of whole numbers
         self._effort = max(max(400, clusters // 128) if effort is None else effort, self._beam)
         self._asked = packed.shortlister() if packed.above or packed.searched else None  # not scanned
@@ -175,6 +176,16 @@ class _Instance:
             rough = np.empty((count, self._search.first.starts.size), dtype=np.float32)
             room = self._rooms.room = (whole, np.empty(count, dtype=np.float32), rough)
         return room[0][:count], room[1][:count], room[2][:count]
+
+
+_READY: WeakKeyDictionary[Packed, tuple[Maker, Maker, Search]] = WeakKeyDictionary()
+
+
+def _ready(packed: Packed) -> tuple[Maker, Maker, Search]:
+    """Encoders and clusters ready to be used, made once for an instance: every change of labels makes a new scorer."""
+    if packed not in _READY:
+        _READY[packed] = Maker.of(packed.near), Maker.of(packed.far), Search.of(packed.clusters)
+    return _READY[packed]
 
 
 def _documents(rows: sparse.csr_array) -> Documents:
