@@ -74,7 +74,7 @@ def memory_kept() -> Iterator[None]:
 def few_heaps() -> None:
     """Have all threads of this process take their memory from two heaps, where glibc would make eight a core.
 
-    Each heap keeps what it once grew to, so that memory goes up with the number of heaps under load that comes and goes.
+    Each heap keeps what it once grew to, so memory goes up with their number under load that comes and goes.
     Elsewhere nothing is changed.
     """
     _set_malloc(_ARENA_MAX, 2)
