@@ -1,4 +1,4 @@
-"""Weights in eight bits beside single precision: how far answers and figures are apart, on datasets.
+"""Weights in eight and in four bits beside single precision: how far answers and figures are apart, on datasets.
 
     python -m benchmarks.precision DATASET... [--recipe contrastive] [--device cpu] [--seed 0] [--model FOLDER]
         [--set ranker.epochs=2]...
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.recipes import in_eight_bits
+from benchmarks.recipes import in_few_bits
 from benchmarks.report import parser, write_report
 from benchmarks.trial import trained
 from decaf import Dataset, Model, Predictions, evaluate, recipe, with_features
@@ -44,21 +44,24 @@ def apart(found: Predictions, expected: Predictions) -> dict[str, float]:
 
 
 def compared(whole: Model, dataset: Dataset, device: str) -> dict[str, Any]:
-    """Both scorers, both precisions."""
-    rounded = in_eight_bits(whole)
+    """Both scorers, all precisions."""
     rows = with_features(dataset, whole.config.features, whole.features).test.documents.need_features()
+    truth = (dataset.test.truth, dataset.inverse_propensity, dataset.test.filters)
     found: dict[str, Any] = {}
     for name in ("exact", "fast"):
-        answers = []
-        for model in (rounded, whole):
+
+        def answers(model: Model, name: str = name) -> tuple[Predictions, dict[str, float]]:
             scorer = FastScorer(model, threads=2) if name == "fast" else ExactScorer(model, torch.device(device))
-            answers.append(scorer.top(rows, TOP))
-        truth = (dataset.test.truth, dataset.inverse_propensity, dataset.test.filters)
-        figures = [evaluate(answer, *truth) for answer in answers]
-        found[name] = apart(*answers) | {
-            figure: {"int8": figures[0][figure], "float32": figures[1][figure]} for figure in FIGURES
-        }
-        found[name]["figures_apart_most"] = round(max(abs(figures[0][f] - figures[1][f]) for f in FIGURES), 4)
+            answer = scorer.top(rows, TOP)
+            return answer, evaluate(answer, *truth)
+
+        expected, figures = answers(whole)
+        found[name] = {"float32": {figure: figures[figure] for figure in FIGURES}}
+        for precision in ("int8", "int4"):
+            answer, of = answers(in_few_bits(whole, precision))
+            found[name][precision] = apart(answer, expected) | {figure: of[figure] for figure in FIGURES}
+            most = max(abs(of[figure] - figures[figure]) for figure in FIGURES)
+            found[name][precision]["figures_apart_most"] = round(most, 4)
     return found
 
 

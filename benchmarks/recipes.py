@@ -14,14 +14,15 @@ import torch
 
 from benchmarks.report import commit, figures_before, parser, write_report
 from benchmarks.trial import device_name, judged, reliability_of, trained
-from decaf import Dataset, Model, recipe
+from decaf import Config, Dataset, Model, recipe
 from decaf.packed import Packed
 
 
-def in_eight_bits(model: Model) -> Model:
-    """The same model as it is kept by default."""
-    packed = tuple(Packed.of(instance, "int8") for instance in model.instances)
-    return dataclasses.replace(model, config=model.config.with_settings(["model.precision=int8"]), packed=packed)
+def in_few_bits(model: Model, precision: str = Config().model.precision) -> Model:
+    """The same model as it is kept by default, or in another precision."""
+    config = model.config.with_settings([f"model.precision={precision}"])
+    packed = tuple(Packed.of(instance, precision) for instance in model.instances)
+    return dataclasses.replace(model, config=config, packed=packed)
 
 
 def main() -> None:
@@ -45,7 +46,7 @@ def main() -> None:
         for name in arguments.recipes.split(","):
             settings = ["ensemble.instances=1", "model.precision=float32", *arguments.assignments]
             whole, seconds = trained(dataset, recipe(name).with_settings(settings), arguments.device, arguments.seed)
-            model = in_eight_bits(whole)
+            model = in_few_bits(whole)
             if arguments.keep is not None:
                 model.save(arguments.keep / f"{name}-{Path(path).name}")
             result = judged(model, dataset, arguments.device)

@@ -71,19 +71,17 @@ def made(count: int, seed: int = 0) -> tuple[Model, sparse.csr_array]:
     near, far = (_encoder(table[order], rng) for _ in range(2))
     tokens = _Tokens(level, node, depth)
     centres = tree.unit(depth, np.arange(clusters), 0.0, rng)
-    weights = _rows(
-        count, DIM, (tree.unit(depth, part, 0.5, rng) * np.float32(TEMPERATURE) for part in _parts(cluster))
+    weights, texts = (
+        _rows((tree.unit(depth, part, noise, rng) * np.float32(TEMPERATURE) for part in _parts(cluster)), "int4")
+        for noise in (0.5, 0.7)
     )
-    texts = _rows(count, DIM, (tree.unit(depth, part, 0.7, rng) * np.float32(TEMPERATURE) for part in _parts(cluster)))
     words = np.concatenate([tokens.of(part, WORDS, rng) for part in _parts(cluster)]).astype(np.int32)
-    likeness = _rows(count, WORDS, (_unit(rng.random((len(part), WORDS), np.float32)) for part in _parts(cluster)))
-    shares = _rows(
-        count, WORDS, (rng.random((len(part), WORDS), np.float32) / np.float32(50) for part in _parts(cluster))
-    )
+    likeness = _rows(_unit(rng.random((len(part), WORDS), np.float32)) for part in _parts(cluster))
+    shares = _rows(rng.random((len(part), WORDS), np.float32) / np.float32(50) for part in _parts(cluster))
     floats = rng.standard_normal(count).astype(np.float32)
     cues = np.concatenate([tokens.of(part, WORDS, rng) for part in _parts(cluster)]).astype(np.int32)
-    of_cues = _rows(count, WORDS, (rng.standard_normal((len(part), WORDS), np.float32) for part in _parts(cluster)))
-    of_text = _rows(count, WORDS, (_unit(rng.random((len(part), WORDS), np.float32)) for part in _parts(cluster)))
+    of_cues = _rows(rng.standard_normal((len(part), WORDS), np.float32) for part in _parts(cluster))
+    of_text = _rows(_unit(rng.random((len(part), WORDS), np.float32)) for part in _parts(cluster))
     bias, rarity = 0.1 * floats, np.abs(floats)
     about: tuple[Any, ...] = (words, *likeness, *shares, cues, *of_cues, -rarity, *of_text)
     labels = Labels(bounds, np.arange(count), *weights, bias, rarity, *texts, *about)
@@ -141,13 +139,10 @@ def _parts(cluster: Ints) -> Iterator[Ints]:
     return (cluster[start : start + PART] for start in range(0, len(cluster), PART))
 
 
-def _rows(count: int, width: int, parts: Iterator[Floats]) -> tuple[NDArray[np.int8], Floats]:
+def _rows(parts: Iterator[Floats], precision: str = "int8") -> tuple[NDArray[Any], Floats]:
     """Quantised rows, made some at a time."""
-    values, scales, at = np.empty((count, width), np.int8), np.empty(count, np.float32), 0
-    for part in parts:
-        values[at : at + len(part)], scales[at : at + len(part)] = quantised(part, "int8")
-        at += len(part)
-    return values, scales
+    values, scales = zip(*(quantised(part, precision) for part in parts), strict=True)
+    return np.concatenate(values), np.concatenate(scales)
 
 
 def _encoder(table: Floats, rng: np.random.Generator) -> Encoder:

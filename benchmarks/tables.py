@@ -226,7 +226,7 @@ def draw_reliability() -> None:
 
 
 def precision() -> str:
-    """Eight bits beside single precision."""
+    """Few bits beside single precision."""
     rows = []
     for file in sorted(RESULTS.glob("recipes-*.json")):
         report = load(file.stem)
@@ -238,9 +238,9 @@ def precision() -> str:
                 rows.append((title, _where(report), *figures, whole["parameters_mb"], of["parameters_mb"], share))
     if not rows:
         return ""
-    heading = ("model", "trained on", *RECIPES, "float32, MB", "int8, MB", "share")
+    heading = ("model", "trained on", *RECIPES, "float32, MB", "kept, MB", "share")
     about = "Models as they are kept by default, and in brackets how far that is from single precision."
-    return "\n\n".join(["## Eight bits", about, table(heading, rows)])
+    return "\n\n".join(["## Few bits", about, table(heading, rows)])
 
 
 def latency() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +15,11 @@ from scipy import sparse
 
 from decaf import Config, Model, Predictions
 from decaf import packed as packed_module
-from decaf.compiled import in_any_order
+from decaf.compiled import compiled
 from decaf.datasets import Items
 from decaf.errors import ModelError
 from decaf.networks import Instance, Rows
-from decaf.packed import Labels, Overlay, Packed
+from decaf.packed import Labels, Overlay, Packed, whole
 from decaf.scoring import arithmetic, fast, lanes, nearest, ranking
 from decaf.scoring.exact import ExactScorer
 from decaf.scoring.fast import FastScorer
@@ -41,14 +42,17 @@ def documents(count: int = 40, seed: int = 0) -> sparse.csr_array:
 
 
 def close(found: Predictions, expected: Predictions, tolerance: float = 1e-4) -> bool:
-    """The fast scorer rounds documents to whole numbers where labels are."""
-    return np.array_equal(found.ids, expected.ids) and np.allclose(found.scores, expected.scores, atol=tolerance)
+    """The fast scorer rounds documents to whole numbers where labels are; next to equal ones may change places."""
+    scores = np.maximum(expected.scores, -1e9)
+    gaps = np.abs(np.diff(scores, axis=1, prepend=np.inf, append=-np.inf)) < tolerance / 10
+    same = (found.ids == expected.ids) | gaps[:, 1:] | gaps[:, :-1]
+    return bool(same.all()) and np.allclose(found.scores, expected.scores, atol=tolerance)
 
 
 @pytest.mark.parametrize("texts", [True, False])
 @pytest.mark.parametrize("words", [True, False])
 @pytest.mark.parametrize("tail", [0.0, 0.4])
-@pytest.mark.parametrize("precision", ["int8", "float32"])
+@pytest.mark.parametrize("precision", ["int4", "int8", "float32"])
 def test_a_blend_gives_what_the_exact_scorer_gives(texts: bool, words: bool, tail: float, precision: str) -> None:
     made = model(instance(mixed=mixed(texts=texts, words=words)), precision=precision)
     expected = ExactScorer(made, CPU, tail=tail).top(documents(), 7)
@@ -91,14 +95,15 @@ def test_rough_scores_choose_what_is_looked_at_in_full(monkeypatch: pytest.Monke
     assert shares[0] < shares[1] < shares[2] == 1
 
 
-def test_eight_bits_are_close() -> None:
+@pytest.mark.parametrize(("precision", "same", "apart"), [("int8", 0.95, 0.02), ("int4", 0.85, 0.1)])
+def test_few_bits_are_close(precision: str, same: float, apart: float) -> None:
     of_instance, rows = instance(mixed=mixed()), documents(600)
-    found, expected = (ExactScorer(model(of_instance, precision=p), CPU).top(rows, 5) for p in ("int8", "float32"))
+    found, expected = (ExactScorer(model(of_instance, precision=p), CPU).top(rows, 5) for p in (precision, "float32"))
     there = expected.ids >= 0
     agree = [len({*one} & {*other}) / 5 for one, other in zip(found.ids, expected.ids, strict=True) if other[0] >= 0]
-    assert np.mean(agree) > 0.95
+    assert np.mean(agree) > same
     assert not np.array_equal(found.scores, expected.scores)  # something is rounded
-    assert np.quantile(np.abs(found.scores[there] - expected.scores[there]), 0.95) < 0.02
+    assert np.quantile(np.abs(found.scores[there] - expected.scores[there]), 0.95) < apart
 
 
 @pytest.mark.parametrize("size", [1, 255, 256, 257, 600])
@@ -118,7 +123,7 @@ def test_threads_and_company_change_nothing(size: int) -> None:
 
 @pytest.mark.parametrize("made", [instance(mixed=mixed()), instance(), tree()], ids=["blend", "paper", "tree"])
 def test_a_scorer_that_was_never_used_answers_no_rows_too(made: Instance) -> None:
-    for precision in ("int8", "float32"):
+    for precision in ("int4", "int8", "float32"):
         found = FastScorer(model(made, precision=precision)).top(documents()[:0], 5)
         assert found.ids.shape == found.scores.shape == (0, 5)
 
@@ -128,6 +133,7 @@ def test_what_scorers_of_a_model_share_is_made_once_and_goes_with_it() -> None:
     one, other = (FastScorer(made)._instances[0] for _ in range(2))
     assert one._search is other._search
     assert one._near is other._near
+    gc.collect()
     there = len(fast._READY)
     del made, one, other
     gc.collect()
@@ -177,23 +183,70 @@ def test_the_instruction_is_named_only_where_it_is_there(monkeypatch: pytest.Mon
     assert not lanes.in_hardware()
 
 
-@pytest.mark.parametrize("dim", [1, 40, 64, 300])
-def test_products_of_whole_numbers_are_exact_at_the_edges_too(dim: int) -> None:
-    rng, most = np.random.default_rng(dim), arithmetic.largest_entry(dim)
-    rows = rng.integers(-127, 128, (5, dim), dtype=np.int8)
-    rows[4], rows[3] = 127, -127
-    vectors = arithmetic.blank(3, dim, whole=True).values
-    vectors[:, :dim] = rng.integers(-most, most + 1, (3, dim))
-    vectors[2, :dim] = most  # as large as it gets
-    for row in range(5):
+def vectors_of(dim: int, count: int = 3) -> arithmetic.Vectors:
+    """Vectors of whole numbers, the last as large as they get."""
+    most, vectors = arithmetic.largest_entry(dim), arithmetic.blank(count, dim, whole=True)
+    vectors.values[:, :dim] = np.random.default_rng(dim).integers(-most, most + 1, (count, dim))
+    vectors.values[-1, :dim] = most
+    for vector in range(count):
+        arithmetic.finish(vectors, vector)
+    return vectors
+
+
+@pytest.mark.parametrize("dim", [2, 40, 64, 128, 130, 300, 1000])
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+def test_products_of_whole_numbers_are_exact_at_the_edges_too(dim: int, kind: type[np.int8 | np.uint8]) -> None:
+    rng, vectors = np.random.default_rng(dim), vectors_of(dim)
+    if kind is np.int8:
+        rows = rng.integers(-127, 128, (9, dim)).astype(kind)
+        rows[8], rows[7] = 127, -127
+        worth = rows.astype(np.int64)
+    else:
+        rows = rng.integers(0, 256, (9, dim // 2)).astype(kind)
+        rows[8], rows[7] = 0xFF, 0x11
+        worth = whole(rows, np.ones(9, dtype=np.float32)).astype(np.int64)
+    found = np.empty((2, 4), dtype=np.float32)
+    for first in range(9):
+        four = arithmetic.fours(first, 9)
         for vector in range(3):
-            exact = int(rows[row].astype(np.int64) @ vectors[vector, :dim].astype(np.int64))
-            assert _product(rows, row, vectors, vector) == np.float32(exact)
+            exact = (worth[list(four)] @ vectors.values[vector, :dim].astype(np.int64)).astype(np.float32)
+            _products(rows, four, vectors, vector, found[0])  # as the processor has it
+            if kind is np.int8:
+                arithmetic.of_bytes(rows, four, vectors.values, vector, found[1])
+            else:
+                arithmetic.of_halves(rows, four, vectors.values, vector, vectors.sums[vector], found[1])
+            assert np.array_equal(found, np.stack([exact, exact]))
 
 
-@in_any_order
-def _product(rows: NDArray[np.int8], row: int, vectors: NDArray[np.int16], vector: int) -> np.float32:
-    return arithmetic.product(rows, row, vectors, vector)
+@compiled
+def _products(
+    rows: NDArray[Any], four: lanes.Four, vectors: arithmetic.Vectors, vector: int, found: NDArray[np.float32]
+) -> None:
+    arithmetic.products(rows, four, vectors, vector, found)
+
+
+def test_products_of_floats_are_as_numpy_has_them() -> None:
+    rng, vectors = np.random.default_rng(3), arithmetic.blank(2, 30, whole=False)
+    rows = rng.standard_normal((6, 30)).astype(np.float32)
+    vectors.values[:] = rng.standard_normal((2, 30))
+    found = np.empty(4, dtype=np.float32)
+    _products(rows, (5, 0, 2, 2), vectors, 1, found)
+    assert np.allclose(found, rows[[5, 0, 2, 2]] @ vectors.values[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 63, 128, 129, 300])
+def test_planes_hold_the_numbers_that_were_cut(dim: int) -> None:
+    values = vectors_of(dim).values[:, :dim]
+    for row in (*values, -values[-1], np.arange(dim, dtype=np.int16) * 64 - 128):
+        planes = np.zeros(lanes.planes_of(dim), dtype=np.int8)
+        lanes.cut(row, planes)
+        low, high, even_and_odd, their_high = planes.reshape(4, -1).astype(np.int32)
+        all_ = low + 256 * high
+        assert np.array_equal(all_[:dim], row)
+        assert not all_[dim:].any()
+        even, odd = (even_and_odd + 256 * their_high).reshape(2, -1)
+        assert np.array_equal(even[: len(row[::2])][: dim // 2], row[::2][: dim // 2])
+        assert np.array_equal(odd[: dim // 2], row[1::2][: dim // 2])
 
 
 @pytest.mark.parametrize("count", [1, 2, 50, 400])
@@ -209,7 +262,7 @@ def test_the_largest_scores_are_brought_to_the_front(count: int) -> None:
                 assert given[:wanted].min() >= given[wanted:].max()
 
 
-@pytest.mark.parametrize("precision", ["int8", "float32"])
+@pytest.mark.parametrize("precision", ["int4", "int8", "float32"])
 def test_tokens_that_come_again_count_the_last_time_whatever_the_company(precision: str) -> None:
     made = FastScorer(model(instance(mixed=mixed()), precision=precision))
     tokens, values = [5, 9, 5, 261, 9, 5], np.array([3, 1, 2, 1, 4, 0.5], dtype=np.float32)  # 5 and 261: one chain
@@ -277,7 +330,7 @@ def moved(packed: Packed, numbers: list[int], rows: list[int]) -> tuple[Overlay,
     return Overlay(added, np.isin(np.arange(SMALL.labels), numbers)), [rows[number] for number in numbers]
 
 
-@pytest.mark.parametrize("precision", ["int8", "float32"])
+@pytest.mark.parametrize("precision", ["int4", "int8", "float32"])
 @pytest.mark.parametrize(
     "instances",
     [

@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 Numbers = NDArray[Any]
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 OF_ONE_INSTANCE = pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "two instances"])
-PRECISIONS = pytest.mark.parametrize("precision", ["float32", "int8"])
+PRECISIONS = pytest.mark.parametrize("precision", ["float32", "int8", "int4"])
 # New ones, one without a word the model knows, one as it was never trained; changed ones; hidden ones.
 MANY: dict[str, str | None] = {
     "new": "topic zq of the",
@@ -279,7 +279,7 @@ def test_a_changed_text_takes_the_place_of_the_old_one_and_what_was_learned_stay
         assert overlay.hidden.tolist() == [row == 3 for row in model.kept]
         expected = whole(old.weights, old.weight_scales)[place].astype(np.float64)
         expected += text_part(model, packed, "of the topic") - text_part(model, packed, "topic ad")
-        step = new.weight_scales[0] / 2 if precision == "int8" else 0
+        step = 0 if precision == "float32" else new.weight_scales[0] / 2
         assert np.abs(whole(new.weights, new.weight_scales)[0] - expected).max() <= step + 1e-4
         assert np.abs(expected - whole(old.weights, old.weight_scales)[place]).max() > 0.1
         for name, array in old._asdict().items():
@@ -297,7 +297,7 @@ def test_a_changed_text_takes_the_place_of_the_old_one_and_what_was_learned_stay
             assert by_token(new, "matches", "match_scales", 0) == pytest.approx(text, abs=0.005)
         if len(old.texts):
             vector = vector_of(model, packed.near_texts, packed.near, "of the topic")
-            step = new.text_scales[0] / 2 if precision == "int8" else 0
+            step = 0 if precision == "float32" else new.text_scales[0] / 2
             assert np.abs(whole(new.texts, new.text_scales)[0] - vector).max() <= step + 1e-4
 
 

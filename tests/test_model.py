@@ -372,7 +372,7 @@ def test_facts_are_plain_json(model: Model, saved: Path) -> None:
     assert (facts["labels"], facts["trained_labels"], facts["instances"], facts["dim"]) == (8, 7, 2, 8)
     stored = [load_file(saved / f"instance-{number}.safetensors").values() for number in (0, 1)]
     assert facts["bytes"] == sum(tensor.numel() * tensor.element_size() for tensors in stored for tensor in tensors)
-    assert facts["precision"] == "int8"
+    assert facts["precision"] == "int4"
 
 
 def test_a_model_knows_how_many_tokens_documents_are_made_of(model: Model) -> None:
@@ -380,12 +380,14 @@ def test_a_model_knows_how_many_tokens_documents_are_made_of(model: Model) -> No
     assert model.tokens == model.features.transform(["topic"]).shape[1] == len(model.instances[0].ranker.encoder.table)
 
 
-def test_weights_are_kept_in_eight_bits_or_as_they_are(saved: Path, tmp_path: Path) -> None:
+def test_weights_are_kept_in_few_bits_or_as_they_are(saved: Path, tmp_path: Path) -> None:
     config = QUICK.with_settings(["model.dim=8", "model.precision=float32"])
     decaf.train(topics(labels=8, train=40, test=16, spare=[3]), config, device="cpu").save(tmp_path)
     found = [load_file(folder / "instance-0.safetensors") for folder in (saved, tmp_path)]
-    for name in ("near.table", "far.table", "clusters.weights", "labels.weights"):
+    for name in ("near.table", "far.table", "clusters.weights"):
         assert [tensors[name].dtype for tensors in found] == [torch.int8, torch.float32]
+    assert [tensors["labels.weights"].dtype for tensors in found] == [torch.uint8, torch.float32]
+    assert [tensors["labels.weights"].shape[1] for tensors in found] == [4, 8]
     assert Model.load(tmp_path).config.model.precision == "float32"
 
 

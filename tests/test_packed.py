@@ -46,7 +46,7 @@ MADE = {
     "one label": instance(size=Size(labels=1, clusters=1, tokens=3, dim=2), beam=1),
 }
 ALL = pytest.mark.parametrize("made", MADE.values(), ids=MADE.keys())
-PRECISIONS = pytest.mark.parametrize("precision", ["int8", "float32"])
+PRECISIONS = pytest.mark.parametrize("precision", ["int4", "int8", "float32"])
 
 
 def same(one: Instance, other: Instance) -> bool:
@@ -105,19 +105,25 @@ def rounded(made: Instance, packed: Packed) -> list[tuple[torch.Tensor, torch.Te
     return list(zip(before, after, scales, strict=True))
 
 
-def test_eight_bits_are_within_half_a_scale_and_the_rest_is_as_it_was() -> None:
+@pytest.mark.parametrize("precision", ["int4", "int8"])
+def test_few_bits_are_within_half_a_scale_and_the_rest_is_as_it_was(precision: str) -> None:
     made = instance(mixed=mixed())
-    packed = Packed.of(made, "int8")
-    for before, after, scales in rounded(made, packed):
+    packed = Packed.of(made, precision)
+    for number, (before, after, scales) in enumerate(rounded(made, packed)):
+        most = 7 if precision == "int4" and number in (3, 4) else 127  # vectors of labels have four bits
         assert after.dtype == torch.float32
         half = torch.as_tensor(scales)[:, None] / 2
         assert bool(((after - before).abs() <= half * (1 + 1e-4)).all())
         assert float((after - before).abs().max()) > 0.3 * float(half.max())  # something is rounded
-        assert torch.allclose(before.abs().max(dim=1).values, 127 * torch.as_tensor(scales))
-    names = {name for name, array in packed.arrays().items() if array.dtype == np.int8}
-    assert names == {
-        *("near.table", "far.table", "clusters.first", "clusters.weights", "labels.weights", "labels.texts"),
-        *("labels.likeness", "labels.shares", "labels.cue_weights", "labels.matches"),
+        assert torch.allclose(before.abs().max(dim=1).values, most * torch.as_tensor(scales))
+    kinds = {name: array.dtype for name, array in packed.arrays().items() if array.dtype in (np.int8, np.uint8)}
+    of_labels = np.dtype(np.uint8 if precision == "int4" else np.int8)
+    assert kinds == {
+        **dict.fromkeys(("labels.weights", "labels.texts"), of_labels),
+        **dict.fromkeys(("near.table", "far.table", "clusters.first", "clusters.weights"), np.dtype(np.int8)),
+        **dict.fromkeys(
+            ("labels.likeness", "labels.shares", "labels.cue_weights", "labels.matches"), np.dtype(np.int8)
+        ),
     }
     again = packed.instance().tensors()
     tables = {
@@ -138,9 +144,44 @@ def test_rows_of_any_size_are_rounded_to_the_nearest(rows: list[list[float]]) ->
     assert int(np.abs(values.astype(int)).max()) <= 127
     error = np.abs(values * scales[:, None].astype(np.float64) - given_)
     assert (error <= scales[:, None] * (0.5 + 1e-4)).all()
-    whole, ones = quantised(given_, "float32")
-    assert np.array_equal(whole, given_)
+    unchanged, ones = quantised(given_, "float32")
+    assert np.array_equal(unchanged, given_)
     assert ones.tolist() == [1] * len(rows)
+    halves, steps = quantised(given_[:, :2], "int4")
+    assert (halves.dtype, halves.shape, steps.dtype) == (np.uint8, (len(rows), 1), np.float32)
+    error = np.abs(whole(halves, steps.astype(np.float64)) - given_[:, :2])
+    assert (error <= steps[:, None] * (0.5 + 1e-4)).all()
+
+
+def test_two_numbers_make_a_byte_the_first_in_its_lower_half() -> None:
+    halves, scales = quantised(
+        np.array([[7, -7, 0, 3], [0, 0, 0, 0], [0.12, -0.2, 1.4, 1.2]], dtype=np.float32), "int4"
+    )
+    assert halves.tolist() == [[15 + 16 * 1, 8 + 16 * 11], [8 + 16 * 8] * 2, [9 + 16 * 7, 15 + 16 * 14]]
+    assert scales[[0, 2]].tolist() == pytest.approx([1, 0.2])
+    assert whole(halves, scales)[0].tolist() == [7, -7, 0, 3]
+
+
+def test_vectors_of_an_odd_length_stay_in_eight_bits() -> None:
+    packed = Packed.of(instance(size=Size(dim=15), mixed=mixed(size=Size(dim=15))), "int4")
+    packed.check()
+    assert (packed.labels.weights.dtype, packed.labels.texts.dtype) == (np.int8, np.int8)
+
+
+@pytest.mark.parametrize("name", ["labels.weights", "labels.texts"])
+@pytest.mark.parametrize(("one", "other"), [("int4", "int8"), ("int4", "float32"), ("float32", "int4")])
+def test_vectors_of_one_precision_do_not_go_with_others(name: str, one: str, other: str) -> None:
+    made = instance(mixed=mixed())
+    arrays = Packed.of(made, one).arrays() | {name: Packed.of(made, other).arrays()[name]}
+    with pytest.raises(ValueError, match=r"is not of the model|rows are of several kinds"):
+        Packed.from_arrays(arrays).check()
+    every = Packed.of(made, other).arrays()
+    both = Packed.of(made, one).arrays() | {key: every[key] for key in ("labels.weights", "labels.texts")}
+    if {one, other} == {"int4", "int8"}:
+        Packed.from_arrays(both).check()  # all that is not of labels has eight bits anyway
+    else:
+        with pytest.raises(ValueError, match="rows are of several kinds"):
+            Packed.from_arrays(both).check()
 
 
 def test_rows_of_zeros_survive() -> None:
@@ -332,7 +373,8 @@ TOKENS = ["labels.words", "labels.cues"]
     [
         *((name, np.float64) for name in [*FLOATS, *ROWS]),
         *((name, np.float16) for name in [*FLOATS, *ROWS]),
-        *((name, kind) for name in ROWS for kind in (np.int16, np.uint8)),
+        *((name, np.int16) for name in ROWS),
+        *((name, np.uint8) for name in ROWS if name not in ("labels.weights", "labels.texts")),
         *(("clusters.first", kind) for kind in (np.float32, np.int16, np.uint8)),
         *((f"labels.{name}", kind) for name in ("bounds", "numbers") for kind in (np.int32, np.uint64, np.float64)),
         *((name, kind) for name in TOKENS for kind in (np.int64, np.uint32, np.float32)),
@@ -384,7 +426,7 @@ def test_label_texts_must_fit(name: str, change: Callable[[NDArray[Any]], NDArra
 @pytest.mark.parametrize(
     "name", [f"labels.{name}" for name in Labels._fields if name not in ("bounds", "numbers", "weights")]
 )
-@pytest.mark.parametrize("precision", ["int8", "float32"])
+@pytest.mark.parametrize("precision", ["int4", "int8", "float32"])
 def test_what_is_emptied_alone_is_refused(name: str, precision: str) -> None:
     """Labels have texts with their scales, and words and cues with theirs, or neither."""
     arrays = Packed.of(instance(mixed=mixed()), precision).arrays()

@@ -114,7 +114,7 @@ def test_train_is_silent_when_quiet(data: Path, tmp_path: Path) -> None:
         (["--device", "tpu"], "choose auto, cpu or cuda"),
         (["--set", "ranker.epoch=3"], "nearest: 'epochs'"),
         (["--set", "shortlister.clusters=6"], "power of two"),
-        (["--precision", "int4"], r"model\.precision.*int8.*float32"),
+        (["--precision", "int2"], r"model\.precision.*int4.*int8.*float32"),
     ],
 )
 def test_a_mistake_is_an_error_of_ours(data: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
@@ -134,7 +134,7 @@ def test_the_precision_is_one_option_and_float32_takes_more_room(data: Path, mod
     against = ["--set", "model.precision=int8"]  # the option counts
     call("train", data, "-o", folder, "--device", "cpu", *SETTINGS, *against, "--precision", "float32")
     whole, small = (json.loads(call("inspect", path, "--json").stdout) for path in (folder, model))
-    assert (whole["precision"], small["precision"]) == ("float32", "int8")
+    assert (whole["precision"], small["precision"]) == ("float32", "int4")
     assert whole["bytes"] > 2 * small["bytes"]
     sizes = [(path / "instance-0.safetensors").stat().st_size for path in (folder, model)]
     assert sizes[0] > 1.5 * sizes[1]

@@ -108,7 +108,10 @@ class ModelSettings(_Stage):
     text: bool = _setting(True, "classifiers use the label text (z1)")
     refinement: bool = _setting(True, "classifiers use a refinement vector of their own (z2)")
     precision: str = _setting(
-        "int8", "weights are kept in: int8, under a third of the size; float32", choices=("int8", "float32")
+        "int4",
+        "weights are kept in: int4, a fifth of the size (vectors of labels in four bits, the rest in eight); "
+        "int8, under a third; float32",
+        choices=("int4", "int8", "float32"),
     )
     lite: bool = _setting(False, "token embeddings stay as module I left them, shared by all instances")
 

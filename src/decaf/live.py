@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from decaf.errors import ModelError
 from decaf.model import Column, Model
 from decaf.networks import LabelTexts, Parts, Rows
 from decaf.networks.words import LEAST_SHARE, with_texts
-from decaf.packed import Encoder, Floats, Ints, Labels, Overlay, Packed, by_place, quantised, whole
+from decaf.packed import Encoder, Floats, Ints, Labels, Overlay, Packed, by_place, precision_of, quantised, whole
 from decaf.scoring.fast import FastScorer
 from decaf.scoring.scorer import Changes
 from decaf.stores import Change
@@ -342,13 +342,13 @@ class _Maker:
         if packed.texts is not None and self._model.features is not None:
             text = self._model.labels.text(int(self._model.kept[number]))
             weights = weights + text_part - _text_part(packed, self._model.features.transform([text]))
-        rows, scales = quantised(weights, _precision(packed))
+        rows, scales = quantised(weights, precision_of(old.weights))
         old = old._replace(weights=rows, weight_scales=scales, texts=made.texts, text_scales=made.text_scales)
         if len(old.cues):
             learned = whole(old.cue_weights, old.cue_scales)
             cues, in_classifier, in_text = with_texts(old.cues, learned, new, old.cues.shape[1])
-            cue_weights, cue_scales = quantised(in_classifier, _precision(packed))
-            matches, match_scales = quantised(in_text, _precision(packed))
+            cue_weights, cue_scales = quantised(in_classifier, precision_of(old.cue_weights))
+            matches, match_scales = quantised(in_text, precision_of(old.matches))
             old = old._replace(cues=cues, cue_weights=cue_weights, cue_scales=cue_scales)
             old = old._replace(matches=matches, match_scales=match_scales)
         return old, cluster
@@ -403,8 +403,8 @@ def _label(
     """A label as it is stored: one that answers to its own text as typical ones do."""
     labels = packed.labels
 
-    def rows(values: Floats | None) -> tuple[NDArray[np.int8] | Floats, Floats]:
-        return quantised(np.zeros((0, 1), np.float32) if values is None else values[None], _precision(packed))
+    def rows(values: Floats | None, like: NDArray[Any]) -> tuple[NDArray[Any], Floats]:
+        return quantised(np.zeros((0, 1), np.float32) if values is None else values[None], precision_of(like))
 
     span = slice(features.indptr[row], features.indptr[row + 1])
     tokens, values = features.indices[span], features.data[span]
@@ -423,22 +423,18 @@ def _label(
     return Labels(
         np.zeros(0, np.int64),
         np.zeros(0, np.int64),
-        *rows(np.float32(typical.factor) * text_part),
+        *rows(np.float32(typical.factor) * text_part, labels.weights),
         np.array([typical.bias], np.float32),
         np.array([typical.rarity] if len(labels.rarity) else [], np.float32),
-        *rows(text),
+        *rows(text, labels.texts),
         words,
-        *rows(own),
-        *rows(None if own is None else np.float32(typical.share) * own),
+        *rows(own, labels.likeness),
+        *rows(None if own is None else np.float32(typical.share) * own, labels.shares),
         cues,
-        *rows(None if own_cues is None else reach * own_cues),
+        *rows(None if own_cues is None else reach * own_cues, labels.cue_weights),
         np.array([typical.linear_bias] if len(labels.cues) else [], np.float32),
-        *rows(own_cues),
+        *rows(own_cues, labels.matches),
     )
-
-
-def _precision(packed: Packed) -> str:
-    return "int8" if packed.labels.weights.dtype == np.int8 else "float32"
 
 
 def _text_part(packed: Packed, features: sparse.csr_array) -> Floats:

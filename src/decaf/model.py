@@ -127,7 +127,7 @@ class Model:
         if any(len(one.labels.numbers) != len(kept) for one in packed):
             raise ModelError(f"{folder}: labels and instances are not of one model; {ADVICE}")
         tokens = {len(one.far.table) for one in packed} | (set() if features is None else {features.count})
-        if len(tokens) != 1 or len({one.labels.weights.shape[1] for one in packed}) != 1:
+        if len(tokens) != 1 or len({len(one.far.gate) for one in packed}) != 1:
             raise ModelError(f"{folder}: features and instances are not of one model; {ADVICE}")
         content.pop("format")
         return cls(config, features, labels, kept, packed, content, frequency, version)
@@ -160,7 +160,7 @@ class Model:
             "recipe": recipe_of(self.config),
             **{name: value for name, value in self.about.items() if name != "statistics"},
             "instances": len(self.packed),
-            "dim": first.labels.weights.shape[1],
+            "dim": len(first.far.gate),
             "clusters": len(first.clusters.bias),
             "beam": [packed.beam for packed in self.packed],
             **({} if first.curve is None else {"tail": self.config.blend.tail}),
@@ -259,7 +259,9 @@ def _read_labels(folder: Path) -> tuple[Items, NDArray[np.int64], NDArray[np.int
 def _numbers(column: pa.ChunkedArray, kind: pa.DataType) -> NDArray[Any]:
     if column.type != kind or column.null_count:
         raise ValueError(f"a column of labels is not of {kind}")
-    values: NDArray[Any] = column.to_numpy()
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.uint8())
+    values: NDArray[Any] = np.from_dlpack(column.combine_chunks())  # to_numpy would load pandas where it is there
     return values
 
 

@@ -1,4 +1,4 @@
-"""Instances as they are stored and read by compiled loops: rows of eight bits, labels in the order of their clusters.
+"""Instances as they are stored and read by compiled loops: rows of few bits, labels in the order of their clusters.
 
 All arrays are plain numpy. Those of a model folder are views of a memory-mapped file, and nothing is copied.
 """
@@ -18,16 +18,32 @@ from torch import Tensor
 
 from decaf.networks import Blend, FrozenEncoder, Instance, LabelTexts, Level, Parts, Ranker, Shortlister, Words
 
-__all__ = ["Clusters", "Curve", "Encoder", "Labels", "Overlay", "Packed", "by_place", "narrowed", "quantised", "whole"]
+__all__ = [
+    "MIDDLE",
+    "Clusters",
+    "Curve",
+    "Encoder",
+    "Labels",
+    "Overlay",
+    "Packed",
+    "by_place",
+    "narrowed",
+    "precision_of",
+    "quantised",
+    "whole",
+]
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
+MIDDLE = 8  # the half of a byte that stands for nothing
 _NARROW = ((1 << 16, 128), (1 << 62, 64))  # up to so many clusters, so many directions
+_VECTORS = ("labels.weights", "labels.texts")  # of four or eight bits, or as they were
 _ROWS = (
-    *("near.table", "far.table", "clusters.weights", "labels.weights", "labels.texts"),
+    *("near.table", "far.table", "clusters.weights"),
     *("labels.likeness", "labels.shares", "labels.cue_weights", "labels.matches"),
 )  # of eight bits, or as they were
+_TOGETHER = (({"int8"}, {"int4"}), ({"int8"}, {"int8"}), ({"float32"}, {"float32"}))  # rows, and vectors of labels
 _PARTS = len(Parts._fields) - 2  # of a score, beside labels and classifier
 
 
@@ -156,14 +172,20 @@ class Packed:
 
     @classmethod
     def of(cls, instance: Instance, precision: str) -> Self:
-        """The instance with rows of this precision: int8, with a scale each, or float32."""
+        """The instance with rows of this precision, see `quantised`; only vectors of labels have four bits."""
         shortlister, ranker, blend = instance.shortlister, instance.ranker, instance.blend
         members = shortlister.members.cpu().numpy()
         numbers = members[members >= 0]
         bounds = np.concatenate([[0], np.cumsum((members >= 0).sum(axis=1))])
 
+        of_rows = "float32" if precision == "float32" else "int8"
+        of_vectors = of_rows if len(shortlister.weights.T) % 2 else precision  # two make a byte
+
+        def vectors(tensor: Tensor | None) -> tuple[NDArray[Any], Floats]:
+            return quantised(_NOTHING if tensor is None else _array(tensor)[numbers], of_vectors)
+
         def rows(tensor: Tensor | None) -> tuple[NDArray[Any], Floats]:
-            return quantised(_NOTHING if tensor is None else _array(tensor)[numbers], precision)
+            return quantised(_NOTHING if tensor is None else _array(tensor)[numbers], of_rows)
 
         def tokens(tensor: Tensor | None) -> NDArray[np.int32]:
             return (_NOTHING if tensor is None else tensor.cpu().numpy()[numbers]).astype(np.int32)
@@ -172,10 +194,10 @@ class Packed:
         labels = Labels(
             bounds.astype(np.int64),
             numbers.astype(np.int64),
-            *rows(ranker.weights),
+            *vectors(ranker.weights),
             _array(ranker.bias)[numbers],
             np.zeros(0, dtype=np.float32) if blend is None else _array(blend.rarity)[numbers],
-            *rows(None if blend is None else blend.texts),
+            *vectors(None if blend is None else blend.texts),
             tokens(None if words is None else words.tokens),
             *rows(None if words is None else words.weights),
             *rows(None if words is None else words.shares),
@@ -185,9 +207,9 @@ class Packed:
             *rows(None if words is None else words.matches),
         )
         return cls(
-            Encoder.of(shortlister.encoder, precision),
-            Encoder.of(ranker.encoder, precision),
-            Clusters.of(shortlister, precision),
+            Encoder.of(shortlister.encoder, of_rows),
+            Encoder.of(ranker.encoder, of_rows),
+            Clusters.of(shortlister, of_rows),
             labels,
             None if blend is None else Curve(*(_array(t) for t in (blend.tails, blend.weights, blend.chances))),
             instance.beam,
@@ -320,17 +342,18 @@ class Packed:
         for name, (shape, kinds) in self._expected().items():
             if arrays[name].shape != shape or arrays[name].dtype not in kinds:
                 raise ValueError(f"{name} is not of the model")
-        kept = {arrays[name].dtype for name in _ROWS}
-        if len(kept) != 1 or min(*self.clusters.rotation.shape, len(self.far.table), len(labels.numbers)) < 1:
+        kept, of_vectors = ({precision_of(arrays[name]) for name in names} for names in (_ROWS, _VECTORS))
+        sizes = (*self.clusters.rotation.shape, len(self.far.table), len(labels.numbers))
+        if (kept, of_vectors) not in _TOGETHER or min(sizes) < 1:
             raise ValueError("rows are of several kinds, or there are none")
-        of_rows = () if self.searched else _ROWS  # a graph of neighbours is made of numbers alone
+        of_rows = () if self.searched else (*_ROWS, *_VECTORS)  # a graph of neighbours is made of numbers alone
         for name, array in arrays.items():
             if name not in of_rows and array.dtype == np.float32 and not np.isfinite(array).all():
                 raise ValueError(f"{name} holds what is no number")
         if self.curve is not None and (np.diff(self.curve.tails, prepend=np.float32(-1)) <= 0).any():
             raise ValueError("places between head and tail are not in order")
-        sizes = [*(len(level.bias) for level in self.above), len(self.clusters.bias)]
-        if min(sizes) < 1 or any(below % above for above, below in pairwise(sizes)):
+        levels = [*(len(level.bias) for level in self.above), len(self.clusters.bias)]
+        if min(levels) < 1 or any(below % above for above, below in pairwise(levels)):
             raise ValueError("levels of the tree do not fit")
         if self.beam < 1:
             raise ValueError("no cluster is looked into")
@@ -349,9 +372,12 @@ class Packed:
     def _expected(self) -> dict[str, tuple[tuple[int, ...], tuple[Any, ...]]]:
         """The shape and the types that each array must have."""
         labels, floats, ints = self.labels, (np.float32,), (np.int64,)
-        rows, wide, cues = (np.int8, np.float32), labels.words.shape[-1], labels.cues.shape[-1]
+        rows, vectors = (np.int8, np.float32), (np.uint8, np.int8, np.float32)
+        wide, cues = labels.words.shape[-1], labels.cues.shape[-1]
         count, clusters, tokens = len(labels.numbers), len(self.clusters.bias), len(self.far.table)
         narrow, dim = self.clusters.rotation.shape
+        halves = labels.weights.dtype == np.uint8
+        across = dim if not halves else -1 if dim % 2 else dim // 2
         expected: dict[str, tuple[tuple[int, ...], tuple[Any, ...]]] = {
             "clusters.rotation": ((narrow, dim), floats),
             "clusters.first": ((clusters, narrow), (np.int8,)),
@@ -361,7 +387,7 @@ class Packed:
             "clusters.bias": ((clusters,), floats),
             "labels.bounds": ((clusters + 1,), ints),
             "labels.numbers": ((count,), ints),
-            "labels.weights": ((count, dim), rows),
+            "labels.weights": ((count, across), vectors),
             "labels.weight_scales": ((count,), floats),
             "labels.bias": ((count,), floats),
             "labels.rarity": ((0 if self.curve is None else count,), floats),
@@ -371,7 +397,7 @@ class Packed:
             expected |= {f"{name}.gate": ((dim,), floats), f"{name}.bias": ((dim,), floats)}
             expected[f"{name}.matrix"] = ((dim, dim), floats)
         many = count if len(labels.texts) else 0
-        expected |= {"labels.texts": ((many, dim if many else 1), rows), "labels.text_scales": ((many,), floats)}
+        expected |= {"labels.texts": ((many, across if many else 1), vectors), "labels.text_scales": ((many,), floats)}
         many = count if len(labels.words) else 0
         expected |= {"labels.words": ((many, wide), (np.int32,)), "labels.cues": ((many, cues), (np.int32,))}
         expected |= {"labels.cue_weights": ((many, cues), rows), "labels.cue_scales": ((many,), floats)}
@@ -427,12 +453,27 @@ def narrowed(weights: Floats) -> tuple[Floats, Floats]:
     return rotation, weights @ rotation.T
 
 
+def precision_of(rows: NDArray[Any]) -> str:
+    """In what rows are kept."""
+    return {"uint8": "int4", "int8": "int8", "float32": "float32"}[rows.dtype.name]
+
+
 def quantised(rows: Floats, precision: str) -> tuple[NDArray[Any], Floats]:
-    """Rows as whole numbers of eight bits and a scale for each; or as they are, with scales of one."""
+    """Rows as whole numbers of eight or four bits and a scale for each; or as they are, with scales of one."""
     if precision == "float32":
         return np.ascontiguousarray(rows, dtype=np.float32), np.ones(len(rows), dtype=np.float32)
+    if precision == "int4":
+        return _in_halves(rows)
     scales = np.maximum(np.abs(rows).max(axis=1, initial=0.0), 1e-30) / 127
     return np.rint(rows / scales[:, None]).astype(np.int8), scales.astype(np.float32)
+
+
+def _in_halves(rows: Floats) -> tuple[NDArray[np.uint8], Floats]:
+    """Two numbers a byte, the first in its lower half."""
+    scales = np.maximum(np.abs(rows).max(axis=1, initial=0.0), 1e-30) / (MIDDLE - 1)
+    values = (np.rint(rows / scales[:, None]) + MIDDLE).astype(np.uint8)
+    values = np.pad(values, ((0, 0), (0, rows.shape[1] % 2)), constant_values=MIDDLE)
+    return values[:, ::2] | values[:, 1::2] << 4, scales.astype(np.float32)
 
 
 def by_place(rows: sparse.csr_array, tokens: NDArray[Any]) -> sparse.csr_array:
@@ -443,7 +484,12 @@ def by_place(rows: sparse.csr_array, tokens: NDArray[Any]) -> sparse.csr_array:
 
 def whole(values: NDArray[Any], scales: Floats) -> Floats:
     """What rows and their scales are worth."""
-    return values if values.dtype == np.float32 else values * scales[:, None]
+    if values.dtype == np.float32:
+        return values
+    if values.dtype == np.uint8:
+        values = np.stack([values & 15, values >> 4], axis=2).reshape(len(values), -1).astype(np.int8) - MIDDLE
+    worth: Floats = values * scales[:, None]
+    return worth
 
 
 def _on_cpu(texts: LabelTexts | None) -> LabelTexts | None:

@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decaf.experiments.plan import PROFILES, Job, Profile, plan
-from decaf.experiments.systems import ABLATIONS, COST, ENSEMBLE, MAIN, METADATA, SHORTLISTERS, SYSTEMS
+from decaf.experiments.systems import ABLATIONS, COST, MAIN, METADATA, SHORTLISTERS, SYSTEMS
 
 MAKERS = ("decaf", "match", "pecos", "napkinxc", "omikuji")
-SMALL = Profile(100, 3, ("decaf", "paper"), (4, 2), ("paper-5",))
+SMALL = Profile(100, 3, (4, 2), ("paper-5",))
+DRAWN = [name for name in MAIN if name != "match"]  # a seed makes no difference to it
 
 
 @settings(deadline=None, derandomize=True, max_examples=200)
@@ -36,7 +37,7 @@ def test_no_run_is_made_twice_and_every_run_can_be_made(
     assert [job for job in jobs if job.seed] == [
         Job("judge", system, seed, own)
         for seed in range(1, profile.seeds)
-        for system in profile.repeated
+        for system in DRAWN
         if SYSTEMS[system].maker in makers
     ]
 
@@ -54,7 +55,7 @@ def test_by_hand_all_runs_of_a_small_profile() -> None:
     expected += [Job("metadata", name, 0, 100) for name in METADATA]
     expected += [Job("theorem", "paper", 0, 100)]
     expected += [Job("judge", name, 0, size) for name in COST for size in (25, 50)]
-    expected += [Job("judge", name, seed, 100) for name in ("decaf", "paper") for seed in (1, 2)]
+    expected += [Job("judge", name, seed, 100) for name in DRAWN for seed in (1, 2)]
     assert set(jobs) == set(expected)
 
 
@@ -93,12 +94,12 @@ def test_options_change_what_they_name() -> None:
     assert quick.with_options() == quick
     changed = quick.with_options(labels=0, seeds=1)
     assert (changed.labels, changed.seeds) == (0, 1)
-    assert (changed.repeated, changed.cost, changed.instances) == (quick.repeated, quick.cost, quick.instances)
+    assert (changed.cost, changed.instances) == (quick.cost, quick.instances)
 
 
-def test_only_what_a_seed_changes_is_repeated() -> None:
-    for profile in PROFILES.values():
-        assert "match" not in profile.repeated
-        assert set(profile.repeated) < set(MAIN)
-    assert not set(PROFILES["quick"].repeated) & set(ENSEMBLE)
-    assert set(PROFILES["full"].repeated) == set(MAIN) - {"match"}
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
+def test_all_that_a_seed_changes_has_three(profile: Profile) -> None:
+    of_all = [job for job in plan(profile, 20_000, MAKERS) if job.kind == "judge" and job.system in MAIN]
+    whole = of_all[0].labels
+    seeds = {name: {job.seed for job in of_all if job.system == name and job.labels == whole} for name in MAIN}
+    assert seeds == {name: {0} if name == "match" else {0, 1, 2} for name in MAIN}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from decaf.experiments.systems import ABLATIONS, COST, ENSEMBLE, MAIN, METADATA, SHORTLISTERS, SYSTEMS
+from decaf.experiments.systems import ABLATIONS, COST, MAIN, METADATA, SHORTLISTERS, SYSTEMS
 
 __all__ = ["PROFILES", "Job", "Profile", "plan"]
 
@@ -28,7 +28,6 @@ class Profile:
 
     labels: int  # drawn from the dataset; 0: all
     seeds: int  # of the main comparison
-    repeated: tuple[str, ...]  # what has all of them; the others of the main comparison have one
     cost: tuple[int, ...]  # what the labels are divided by, beside all of them
     instances: tuple[str, ...] = ()  # larger ensembles, beside those of the main comparison
 
@@ -43,8 +42,8 @@ class Profile:
 
 _DRAWN = tuple(name for name in MAIN if SYSTEMS[name].maker != "match")  # where a seed makes a difference
 PROFILES = {
-    "quick": Profile(2048, 3, tuple(name for name in _DRAWN if name not in ENSEMBLE), (8, 4, 2)),
-    "full": Profile(0, 3, _DRAWN, (16, 8, 4, 2), ("paper-5",)),
+    "quick": Profile(1536, 3, (8, 4, 2)),
+    "full": Profile(0, 3, (16, 8, 4, 2), ("paper-5",)),
 }
 
 
@@ -57,7 +56,7 @@ def plan(profile: Profile, labels: int, makers: Iterable[str]) -> list[Job]:
     jobs += [Job("metadata", name, 0, part) for name in METADATA]
     jobs += [Job("theorem", "paper", 0, _drawn(min(count, _FEW), labels))]
     jobs += [Job("judge", name, 0, size) for size in _sizes(profile, count) for name in COST]
-    jobs += [Job("judge", name, seed, part) for seed in range(1, profile.seeds) for name in profile.repeated]
+    jobs += [Job("judge", name, seed, part) for seed in range(1, profile.seeds) for name in _DRAWN]
     jobs += [Job("judge", name, 0, part) for name in profile.instances]
     return [job for job in jobs if SYSTEMS[job.system].maker in makers]
 

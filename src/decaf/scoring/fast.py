@@ -106,7 +106,7 @@ class _Instance:
         clusters = len(packed.clusters.bias)
         self._packed, self._changes, self._beam = packed, changes, min(packed.beam, clusters)
         self._near, self._far, self._search = _ready(packed)
-        self._whole = packed.labels.weights.dtype == np.int8  # sums are of whole numbers
+        self._whole = packed.labels.weights.dtype != np.float32  # sums are of whole numbers
         self._effort = max(max(400, clusters // 128) if effort is None else effort, self._beam)
         self._asked = packed.shortlister() if packed.above or packed.searched else None  # not scanned
         self._blend = lru_cache(maxsize=64)(lambda tail: None if packed.curve is None else packed.curve.at(tail))
@@ -161,7 +161,7 @@ class _Instance:
         scores = np.full(clusters.shape, -np.inf, dtype=np.float32)
         for start in range(0, count, _COMPARED):
             part = slice(start, start + _COMPARED)
-            some = Vectors(vectors.values[part], vectors.steps[part])
+            some = vectors.some(part)
             whole, steps, rough = self._room(len(some.values))
             turn(some, search, whole, steps)
             scan(whole, steps, search.first, rough)

@@ -1,7 +1,7 @@
-"""Products of bytes with all clusters, sixteen clusters at a time.
+"""Products of bytes in sixteen lanes: of documents with all clusters, and of a row with a vector.
 
 Some processors multiply four pairs of bytes and add them up in each of sixteen lanes with one instruction. No compiler
-finds it in a loop, so it is named here. Where it is not there, a loop gives the same numbers.
+finds it in a loop, so it is named here. Where it is not there, loops give the same numbers.
 """
 
 from __future__ import annotations
@@ -22,11 +22,18 @@ from decaf.packed import Floats
 
 __all__ = [
     "LANES",
+    "LINE",
+    "Four",
     "Places",
+    "Sums",
     "Table",
     "above_by_lanes",
     "above_by_loop",
+    "bytes_by_lanes",
+    "cut",
+    "halves_by_lanes",
     "in_hardware",
+    "planes_of",
     "scan_by_lanes",
     "scan_by_loop",
     "shift",
@@ -38,7 +45,11 @@ _SIDE_BY_SIDE = 2  # blocks, where documents are
 LANES = 16  # clusters of a block
 _BYTES = 4  # that an instruction takes in each lane
 _SHIFT = 128  # added to the bytes of documents: one side has no sign
+_ONE = np.uint32(1)
+LINE = LANES * _BYTES  # bytes that one instruction takes
 Places = NDArray[np.int32]
+Four = tuple[int, int, int, int]
+Sums = tuple[np.int32, np.int32, np.int32, np.int32]
 llvmlite.binding.initialize_native_asmparser()
 drop_stale(__file__)
 
@@ -109,7 +120,7 @@ def _tile(documents: int, blocks: int) -> _Any:
             of_whole, of_steps, of_scores = (
                 _Bytes(context, builder, kind, given[at]) for at, kind in ((2, whole), (3, steps), (5, scores))
             )
-            line, quarters = LANES * _BYTES, builder.extract_value(arrays["blocks"].shape, 1)
+            line, quarters = LINE, builder.extract_value(arrays["blocks"].shape, 1)
             width = builder.extract_value(of_whole.shape, 1)
             wide = builder.extract_value(of_scores.shape, 1)
             at_block = [_plus(builder, given[1], at) for at in range(blocks)]
@@ -255,3 +266,96 @@ def above_by_loop(scores: Floats, document: int, count: int, least: np.float32, 
         places[kept] = at  # written over by the next if it is not kept: a branch would cost more
         kept += scores[document, at] >= bound
     return kept
+
+
+def planes_of(dim: int) -> int:
+    """How many bytes the planes have that a vector of so many whole numbers of two bytes is cut into."""
+    return 8 * (-(-dim // (2 * LINE)) * LINE)
+
+
+@unowned
+def cut(values: NDArray[np.int16], planes: NDArray[np.int8]) -> None:
+    """Cut whole numbers into lower and higher bytes, each with a sign.
+
+    A quarter of the planes has the lower bytes, the next the higher ones; then come the lower ones of even and of odd
+    places, and the higher ones.
+    """
+    half = np.uint32(len(planes) // 8)
+    wide, even, odd = half + half, np.uint32(4) * half, np.uint32(5) * half
+    for at in range(np.uint32(len(values))):
+        lower = np.int8(values[at])
+        planes[at], planes[wide + at] = lower, np.int8((np.int32(values[at]) - np.int32(lower)) >> 8)
+    for at in range(np.uint32(len(values) // 2)):
+        low, high = at + at, at + at + wide
+        planes[even + at], planes[odd + at] = planes[low], planes[low + _ONE]
+        planes[even + wide + at], planes[odd + wide + at] = planes[high], planes[high + _ONE]
+
+
+def _of_rows(*, halves: bool) -> _Any:
+    """A function that multiplies four rows with a vector in planes: of bytes, or of halves of bytes."""
+
+    @intrinsic
+    def multiplied(typing: _Any, rows: _Any, four: _Any, planes: _Any, vector: _Any) -> _Any:
+        del typing, vector
+
+        def made(context: _Any, builder: _Any, signature: _Any, given: _Any) -> _Any:
+            of_rows, of_planes = (_Bytes(context, builder, kind, given[at]) for at, kind in ((0, rows), (2, planes)))
+            width, long = (builder.extract_value(array.shape, 1) for array in (of_rows, of_planes))
+            half = builder.udiv(long, ir.Constant(long.type, 8))
+            numbers = zip(cgutils.unpack_tuple(builder, given[1]), four, strict=True)
+            firsts = [builder.mul(context.cast(builder, row, kind, types.intp), width) for row, kind in numbers]
+            begin = builder.mul(given[3], long)
+            planes_wanted = (4, 5, 6, 7) if halves else (0, 2)  # the lower bytes, then the higher ones
+            starts = [builder.add(begin, _times(builder, half, plane)) for plane in planes_wanted]
+            sums = [[cgutils.alloca_once_value(builder, _everywhere(0)) for _ in range(2)] for _ in firsts]
+            steps = builder.udiv(_plus(builder, width, LINE - 1), ir.Constant(width.type, LINE))
+            with cgutils.for_range(builder, steps) as loop:
+                at = _times(builder, loop.index, LINE)
+                of_vector = [of_planes.load(builder.add(start, at), _INTS) for start in starts]
+                for first, slots in zip(firsts, sums, strict=True):
+                    line = of_rows.load(builder.add(first, at), _INTS)
+                    taken = [builder.xor(line, _everywhere(_SIGNS))]
+                    if halves:
+                        upper = builder.lshr(line, _everywhere(_HALF))
+                        taken = [builder.and_(part, _everywhere(_LOWER)) for part in (line, upper)]
+                    for number, bytes_ in enumerate(of_vector):
+                        slot = slots[number // len(taken)]
+                        part = taken[number % len(taken)]
+                        builder.store(builder.call(_INSTRUCTION, [part, bytes_, builder.load(slot)]), slot)
+            name, kind = f"llvm.vector.reduce.add.v{LANES}i32", ir.FunctionType(_INT, [_INTS])
+            add_up = cgutils.get_or_insert_function(builder.module, kind, name)
+            totals = []
+            for low, high in sums:
+                lanes = builder.add(builder.load(low), builder.shl(builder.load(high), _everywhere(8)))
+                totals.append(builder.call(add_up, [lanes]))
+            return context.make_tuple(builder, signature.return_type, totals)
+
+        return _SUMS(rows, four, planes, types.intp), made
+
+    return multiplied
+
+
+_SUMS: _Any = types.UniTuple(types.int32, 4)  # type: ignore[no-untyped-call]
+_LOWER, _SIGNS, _HALF = 0x0F0F0F0F, 0x80808080, 4  # the lower halves of four bytes, their signs, bits of a half
+
+
+def _everywhere(number: int) -> _Any:
+    return ir.Constant(_INTS, [number] * LANES)
+
+
+_of_bytes, _of_halves = _of_rows(halves=False), _of_rows(halves=True)
+
+
+@unowned
+def bytes_by_lanes(rows: NDArray[np.int8], four: Four, planes: NDArray[Any], vector: int) -> Sums:
+    """The sums of the products of four rows of bytes, 128 added to each, and a vector in planes.
+
+    Behind each row there must be others, or room, up to the next multiple of 64 bytes; the vector is 0 there.
+    """
+    return _of_bytes(rows, four, planes, vector)  # type: ignore[no-any-return]
+
+
+@unowned
+def halves_by_lanes(rows: NDArray[np.uint8], four: Four, planes: NDArray[Any], vector: int) -> Sums:
+    """The same of rows of halves of bytes, the lower half first."""
+    return _of_halves(rows, four, planes, vector)  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ from decaf.compiled import compiled, drop_stale, inlined, unowned
 from decaf.networks.words import LEAST_SHARE
 from decaf.packed import Floats, Ints, Labels, Overlay
 from decaf.scoring import arithmetic, lanes, nearest
-from decaf.scoring.arithmetic import Vectors, nothing, product, put, times
+from decaf.scoring.arithmetic import Vectors, fours, nothing, products, put, times
 from decaf.scoring.nearest import Documents, Maker, Search, Tokens, choose, encode, scan, turn
 
 __all__ = ["answer", "rank", "rank_apart", "rank_together"]
@@ -45,7 +45,10 @@ class Met(NamedTuple):
     tokens: Tokens  # so many for each label that a shift tells its number
     chains: Chains  # of these tokens
     shift: np.uint32
-    sums: NDArray[np.int32]  # likeness, share, classifier and match of each label with a document
+    pairs: NDArray[np.int8]  # what a token weighs in likeness and share, or in classifier and match, [tokens, 2]
+    to: NDArray[np.uint32]  # and where its sums are
+    sums: NDArray[np.int32]  # likeness, share, classifier and match of each label with a document, one by one
+    said: Floats  # what their vectors say, [2, labels]
 
 
 @compiled
@@ -62,7 +65,7 @@ def rank(
     chances: Floats,  # the logarithms of their chances
 ) -> None:
     """Find the best labels of the shortlisted clusters; of equal ones the higher number goes first."""
-    heads = np.empty(_HEADS, np.uint32)
+    heads, said = np.empty(_HEADS, np.uint32), np.empty((2, _GROUP), np.float32)
     for document in range(len(clusters)):
         first, last = documents.bounds[document], documents.bounds[document + 1]
         if first == last:
@@ -74,7 +77,7 @@ def rank(
         numbers = _numbers(clusters[document], labels, changes.added)
         scores = np.full(len(numbers), -np.inf, np.float32)
         parts = (tokens, weights, chains, step, near, far, document, of_cluster[document])
-        _visit(clusters[document], *parts, labels, changes, blend, numbers, scores)
+        _visit(clusters[document], *parts, labels, changes, blend, numbers, said, scores)
         _settle(scores, numbers, blend, found[document], chances[document])
 
 
@@ -93,6 +96,7 @@ def _visit(
     changes: Overlay,
     blend: Floats,
     numbers: Ints,
+    said: Floats,
     scores: Floats,
 ) -> None:
     """Score the labels of a document's clusters that are not hidden."""
@@ -102,14 +106,19 @@ def _visit(
         if cluster < 0:
             continue
         shared = blend[1] * of_cluster[number]
-        for place in range(labels.bounds[cluster], labels.bounds[cluster + 1]):
+        first = labels.bounds[cluster]
+        for place in range(first, labels.bounds[cluster + 1]):
+            at = (place - first) % _GROUP
+            if at == 0:
+                _look(place, labels, near, far, document, said)
             if not _hidden(changes.hidden, numbers[count]):
                 sums = _sums(place, labels, tokens, weights, chains)
-                scores[count] = _score(place, labels, near, far, document, sums, step, shared, blend)
+                scores[count] = _score(place, labels, said[:, at], sums, step, shared, blend)
             count += 1
         for place in range(changes.added.bounds[cluster], changes.added.bounds[cluster + 1]):
+            _look(place, changes.added, near, far, document, said)
             sums = _sums(place, changes.added, tokens, weights, chains)
-            scores[count] = _score(place, changes.added, near, far, document, sums, step, shared, blend)
+            scores[count] = _score(place, changes.added, said[:, 0], sums, step, shared, blend)
             count += 1
 
 
@@ -143,23 +152,32 @@ def _found(token: np.uint32, tokens: Tokens, chains: Chains) -> np.uint32:
 
 
 @inlined
+def _look(place: int, labels: Labels, near: Vectors, far: Vectors, document: int, said: Floats) -> None:
+    """What classifiers and texts, by their vectors, say of four labels from this place on."""
+    four = fours(place, len(labels.numbers))
+    products(labels.weights, four, far, document, said[0])
+    for at in range(_GROUP):
+        said[0, at] *= labels.weight_scales[four[at]] * far.steps[document]
+    if len(labels.texts):
+        products(labels.texts, four, near, document, said[1])
+        for at in range(_GROUP):
+            said[1, at] *= labels.text_scales[four[at]] * near.steps[document]
+
+
+@inlined
 def _score(
     place: int,
     labels: Labels,
-    near: Vectors,
-    far: Vectors,
-    document: int,
+    said: Floats,  # by its vectors
     sums: tuple[Any, Any, Any, Any],
     step: np.float32,  # of the sums
     shared: np.float32,  # what the cluster says
     blend: Floats,
 ) -> np.float32:
     """What all parts together say of a label."""
-    score = product(labels.weights, place, far.values, document) * (labels.weight_scales[place] * far.steps[document])
-    score += labels.bias[place] + blend[5] * labels.rarity[place]
+    score = said[0] + labels.bias[place] + blend[5] * labels.rarity[place]
     if len(labels.texts):
-        of_text = product(labels.texts, place, near.values, document)
-        score += blend[0] * (of_text * (labels.text_scales[place] * near.steps[document]))
+        score += blend[0] * said[1]
     if len(labels.words):
         likeness, share, linear, match = sums
         score += blend[2] * (likeness * (labels.likeness_scales[place] * step))
@@ -213,9 +231,13 @@ def rank_together(
     shift = 0
     while (1 << shift) < labels.words.shape[1] + labels.cues.shape[1]:
         shift += 1
-    tokens = np.empty(_GROUP << shift, np.uint32)
+    tokens, to = np.empty(_GROUP << shift, np.uint32), np.empty(_GROUP << shift, np.uint32)
+    for at in range(len(to)):
+        label, of_label = at >> shift, at & ((1 << shift) - 1)
+        to[at] = 4 * label + (2 if of_label >= labels.words.shape[1] else 0)
     of_labels = Chains(np.empty(_GROUP * _HEADS, np.uint32), np.empty(len(tokens), np.uint32))
-    met = Met(tokens, of_labels, np.uint32(shift), np.zeros((_GROUP, 4), np.int32))
+    sums, said = np.zeros(4 * _GROUP, np.int32), np.empty((2, _GROUP), np.float32)
+    met = Met(tokens, of_labels, np.uint32(shift), np.zeros((len(tokens), 2), np.int8), to, sums, said)
     _meet(visits, ends, starts, met, *given, scores)
     for document in range(count):
         if documents.bounds[document] < documents.bounds[document + 1]:
@@ -279,11 +301,12 @@ def _meet_in(
         for visit in visits:
             document, to = visit // beam, starts[visit] + behind + place - own
             shared = blend[1] * of_cluster[document, visit % beam]
-            _sum_up(place, some, labels, documents, document, weights, met)
+            _sum_up(documents, document, weights, met)
+            _look(place, labels, near, far, document, met.said)
             for at in range(some):
                 if not _hidden(hidden, labels.numbers[place + at]):
-                    sums = (met.sums[at, 0], met.sums[at, 1], met.sums[at, 2], met.sums[at, 3])
-                    score = _score(place + at, labels, near, far, document, sums, steps[document], shared, blend)
+                    sums = (met.sums[4 * at], met.sums[4 * at + 1], met.sums[4 * at + 2], met.sums[4 * at + 3])
+                    score = _score(place + at, labels, met.said[:, at], sums, steps[document], shared, blend)
                     scores[to + at] = score
 
 
@@ -296,41 +319,33 @@ def _chain_labels(place: int, some: int, labels: Labels, met: Met) -> None:
     for label in range(some):
         begin = np.uint32(label) << met.shift
         for at in range(words):
-            met.tokens[begin + at] = labels.words[place + label, at]
-            _link(met.tokens[begin + at], begin + at, met.chains)
+            there = begin + at
+            met.tokens[there] = labels.words[place + label, at]
+            met.pairs[there, 0] = labels.likeness[place + label, at]
+            met.pairs[there, 1] = labels.shares[place + label, at]
+            _link(met.tokens[there], there, met.chains)
         for at in range(cues):
-            met.tokens[begin + words + at] = labels.cues[place + label, at]
-            _link(met.tokens[begin + words + at], begin + words + at, met.chains)
+            there = begin + words + at
+            met.tokens[there] = labels.cues[place + label, at]
+            met.pairs[there, 0] = labels.cue_weights[place + label, at]
+            met.pairs[there, 1] = labels.matches[place + label, at]
+            _link(met.tokens[there], there, met.chains)
 
 
 @inlined
-def _sum_up(
-    place: int,
-    some: int,
-    labels: Labels,
-    documents: Documents,
-    document: int,
-    weights: NDArray[np.int16],
-    met: Met,
-) -> None:
+def _sum_up(documents: Documents, document: int, weights: NDArray[np.int16], met: Met) -> None:
     """Likeness, share, classifier and match of a document with the few labels whose tokens are in chains."""
-    met.sums[:some] = 0
-    words = np.uint32(labels.words.shape[1] if len(labels.words) else 0)
+    met.sums[:] = 0
     last = np.uint32(len(met.chains.heads) - 1)
     for entry in range(documents.bounds[document], documents.bounds[document + 1]):
-        token = documents.tokens[entry]
+        token, weight = documents.tokens[entry], weights[entry]
         there = met.chains.heads[token & last]
         while there:
             at = there - _ONE
             if met.tokens[at] == token:
-                label, of_label = at >> met.shift, at & ((_ONE << met.shift) - _ONE)
-                if of_label < words:
-                    met.sums[label, 0] += times(labels.likeness[place + label, of_label], weights[entry])
-                    met.sums[label, 1] += times(labels.shares[place + label, of_label], weights[entry])
-                else:
-                    of_label -= words
-                    met.sums[label, 2] += times(labels.cue_weights[place + label, of_label], weights[entry])
-                    met.sums[label, 3] += times(labels.matches[place + label, of_label], weights[entry])
+                to = met.to[at]
+                met.sums[to] += times(met.pairs[at, 0], weight)
+                met.sums[to + _ONE] += times(met.pairs[at, 1], weight)
             there = met.chains.nexts[at]
 
 
@@ -463,27 +478,31 @@ def rank_apart(
         if documents.bounds[document] == documents.bounds[document + 1]:
             continue
         numbers = _numbers(clusters[document], labels, changes.added)
-        scores, count = np.full(len(numbers), -np.inf, np.float32), 0
+        scores, count, said = np.full(len(numbers), -np.inf, np.float32), 0, np.empty(_GROUP, np.float32)
         for number in range(clusters.shape[1]):
             cluster = clusters[document, number]
             if cluster < 0:
                 continue
             shared = of_cluster[document, number]
-            for place in range(labels.bounds[cluster], labels.bounds[cluster + 1]):
+            first = labels.bounds[cluster]
+            for place in range(first, labels.bounds[cluster + 1]):
+                at = (place - first) % _GROUP
+                if at == 0:
+                    products(labels.weights, fours(place, len(labels.numbers)), far, document, said)
                 if not _hidden(changes.hidden, numbers[count]):
-                    scores[count] = _score_apart(place, labels, far, document) + shared
+                    scores[count] = _score_apart(place, labels, said[at] * far.steps[document]) + shared
                 count += 1
             for place in range(changes.added.bounds[cluster], changes.added.bounds[cluster + 1]):
-                scores[count] = _score_apart(place, changes.added, far, document) + shared
+                products(changes.added.weights, fours(place, len(changes.added.numbers)), far, document, said)
+                scores[count] = _score_apart(place, changes.added, said[0] * far.steps[document]) + shared
                 count += 1
         _best(scores, numbers, found[document], chances[document])
 
 
 @inlined
-def _score_apart(place: int, labels: Labels, far: Vectors, document: int) -> float:
+def _score_apart(place: int, labels: Labels, said: np.float32) -> float:
     """The logarithm of a label's own chance."""
-    score = product(labels.weights, place, far.values, document) * (labels.weight_scales[place] * far.steps[document])
-    return _log_sigmoid(score + labels.bias[place])
+    return _log_sigmoid(said * labels.weight_scales[place] + labels.bias[place])
 
 
 @unowned
