@@ -15,7 +15,9 @@ import pytest
 from modules import topics
 
 from decaf import Dataset, evaluate
+from decaf.errors import ConfigError
 from decaf.experiments import provenance, runs
+from decaf.experiments.cli import _check_device
 from decaf.experiments.plan import Job
 from decaf.experiments.provenance import fingerprint
 from decaf.experiments.runs import Outcome, Runner
@@ -69,6 +71,20 @@ def test_the_name_of_a_run_tells_data_settings_seed_and_device_apart(runner: Run
     names = [one.key(job) for one in runners for job in jobs]
     assert len(set(names)) == len(names)
     assert runners[0].key(MATCH) == runners[2].key(MATCH)  # no device of ours has a part in it
+
+
+def test_a_gpu_is_not_needed_where_the_runs_were_carried_from_one(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    elsewhere, wanted = replace(runner, device="cuda"), [Job("judge", "decaf"), Job("judge", "paper"), MATCH]
+    with pytest.raises(ConfigError, match="no GPU"):
+        _check_device(elsewhere, wanted)
+    _check_device(runner, wanted)
+    carried = elsewhere.folder / elsewhere.key(wanted[0])
+    carried.mkdir()
+    (carried / "result.json").write_text("{}", encoding="utf-8")
+    _check_device(elsewhere, wanted)  # what is lacking fails by itself, and the report says so
 
 
 def test_another_source_is_another_run(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:

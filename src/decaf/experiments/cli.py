@@ -116,12 +116,12 @@ def experiments(
 
 
 def _check_device(runner: Runner, wanted: list[Job]) -> None:
-    """A GPU is needed for what is to be run alone: a folder may have been carried from a machine that has one."""
+    """A GPU is needed, unless the folder was carried from a machine that has one: what it lacks is then reported."""
     from decaf.devices import choose_device
     from decaf.experiments.systems import SYSTEMS
 
-    lacking = [job for job in runner.lacking(wanted) if SYSTEMS[job.system].maker == "decaf"]
-    if runner.device == "cuda" and lacking:
+    own = [job for job in wanted if SYSTEMS[job.system].maker == "decaf"]
+    if runner.device == "cuda" and own and len(runner.lacking(own)) == len(own):
         choose_device("cuda")
 
 
