@@ -1,7 +1,8 @@
-"""Memory that is kept between large arrays, and shared by threads."""
+"""Memory that is kept between large arrays, shared by threads, and handed back."""
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 
@@ -29,6 +30,32 @@ def test_what_was_freed_is_used_again_while_memory_is_kept() -> None:
         pytest.skip("this C library keeps memory by itself, or the system does not count pages")
     with memory_kept():
         assert new_pages() < before / 4
+
+
+TRIMMED = """
+import ctypes
+from decaf.devices import hand_back
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+taken = [libc.malloc(60_000) for _ in range(2000)]
+for one in taken:
+    ctypes.memset(one, 1, 60_000)
+for one in taken[:-1]:  # the last is used, and behind it nothing is free
+    libc.free(ctypes.c_void_p(one))
+before = resident()
+hand_back()
+print(before - resident())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only glibc keeps it")
+def test_what_was_freed_is_handed_back() -> None:
+    told = subprocess.run([sys.executable, "-c", TRIMMED], capture_output=True, text=True, check=True)
+    if platform.libc_ver()[0] != "glibc":
+        pytest.skip("this C library does not keep it")
+    assert int(told.stdout) > 50_000_000
 
 
 HEAPS = """

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
 
 from decaf.errors import ConfigError
 
-__all__ = ["choose_device", "few_heaps", "free_memory", "memory_kept", "on_gpu"]
+__all__ = ["choose_device", "few_heaps", "free_memory", "hand_back", "memory_kept", "on_gpu"]
 
 # glibc's malloc: the option's number, its value while memory is kept, and its default.
 _TRIM_THRESHOLD = (-1, -1, 128 * 1024)
@@ -80,8 +80,12 @@ def few_heaps() -> None:
     _set_malloc(_ARENA_MAX, 2)
 
 
+def hand_back() -> None:
+    """Hand memory that was freed back to the system, where glibc keeps what lies between what is used."""
+    with suppress(AttributeError, OSError, TypeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def _set_malloc(option: int, value: int) -> None:
-    try:
+    with suppress(AttributeError, OSError, TypeError):  # another C library
         ctypes.CDLL(None).mallopt(option, value)
-    except (AttributeError, OSError, TypeError):  # another C library
-        return

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import uvicorn
 
-from decaf.devices import few_heaps
+from decaf.devices import few_heaps, hand_back
 from decaf.errors import DecafError
 from decaf.serving.app import create_app
 from decaf.serving.connections import SWEEP, Connections
@@ -23,6 +23,7 @@ __all__ = ["work"]
 
 _GRACE = 1.0  # seconds for kept-alive connections to ask once more before they are closed
 _LOOK = 1.0  # seconds between two looks for another model
+_TIDY = 30.0  # seconds between two times that freed memory is handed back
 _SWITCH = 0.0005  # seconds until another thread has its turn: the one that scores works in short steps
 _NEVER = 86_400  # seconds until uvicorn would close what is idle; that is done by sweeps
 _HEADERS = [
@@ -89,7 +90,7 @@ class _Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         """Keep the model up to date until told to end."""
-        keeping = [asyncio.create_task(self._keep()), asyncio.create_task(self._sweep())]
+        keeping = [asyncio.create_task(task) for task in (self._keep(), self._sweep(), self._tidy())]
         try:
             await super().main_loop()
         finally:
@@ -110,6 +111,11 @@ class _Server(uvicorn.Server):
         while True:
             await asyncio.sleep(SWEEP)
             self._connections.sweep()
+
+    async def _tidy(self) -> None:
+        while True:
+            await asyncio.sleep(_TIDY)
+            await asyncio.to_thread(hand_back)
 
     async def _load(self) -> None:
         """Load the first model; without one, it is the end."""
