@@ -18,7 +18,6 @@ import torch
 
 from benchmarks.report import RESULTS, parser, write_report
 from decaf import Dataset, Model
-from decaf.experiments.judging import features_of
 from decaf.metrics import evaluate
 from decaf.predictions import Predictions
 from decaf.scoring.exact import ExactScorer
@@ -30,6 +29,8 @@ TOP = 5
 
 
 def main() -> None:
+    from decaf.experiments.judging import features_of  # and all of training: not in processes that are measured
+
     options = parser(__doc__)
     options.add_argument("model", type=Path)
     options.add_argument("dataset")

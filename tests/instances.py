@@ -33,11 +33,12 @@ def encoder(generator: torch.Generator, *, size: Size = SMALL, unit: bool) -> Fr
 def mixed(*, size: Size = SMALL, texts: bool = True, words: bool = True) -> Blend:
     """A blend of two points."""
     generator, wide = torch.Generator().manual_seed(7), (size.labels, size.width)
+    some = (size.labels, size.width if size.width >= 32 else 3)
     cues = (
-        torch.randint(size.tokens, (size.labels, 3), generator=generator, dtype=torch.int32),
-        torch.randn(size.labels, 3, generator=generator),
+        torch.randint(size.tokens, some, generator=generator, dtype=torch.int32),
+        torch.randn(some, generator=generator),
         torch.randn(size.labels, generator=generator),
-        torch.rand(size.labels, 3, generator=generator),
+        torch.rand(some, generator=generator),
     )
     own = torch.randint(size.tokens, wide, generator=generator, dtype=torch.int32)
     about = Words(own, torch.rand(wide, generator=generator), 0.2 * torch.rand(wide, generator=generator), *cues)

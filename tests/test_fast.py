@@ -61,6 +61,21 @@ def test_a_blend_gives_what_the_exact_scorer_gives(texts: bool, words: bool, tai
     assert (expected.ids[[0, 1, 2]] >= 0).all()
 
 
+@pytest.mark.parametrize("width", [32, 40])
+@pytest.mark.parametrize("precision", ["int4", "int8", "float32"])
+def test_labels_of_many_words_too_alone_and_in_company(width: int, precision: str) -> None:
+    size = SMALL._replace(width=width)
+    made = model(instance(size=size, mixed=mixed(size=size)), precision=precision)
+    expected, scorer = ExactScorer(made, CPU).top(documents(), 7), FastScorer(made)
+    found = scorer.top(documents(), 7)
+    assert close(found, expected)
+    for at in range(40):
+        alone = scorer.top(documents()[at : at + 1], 7)
+        if precision != "float32":
+            assert np.array_equal(alone.scores[0], found.scores[at])
+        assert close(alone, Predictions(expected.ids[at : at + 1], expected.scores[at : at + 1]))
+
+
 @pytest.mark.parametrize("unit", [True, False])
 @pytest.mark.parametrize("count", [1, 2])
 def test_without_a_blend_and_with_several_instances_too(unit: bool, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Products of bytes in sixteen lanes: of documents with all clusters, and of a row with a vector.
+"""Sixteen lanes: products of bytes, of documents with all clusters and of rows with a vector; numbers found again.
 
 Some processors multiply four pairs of bytes and add them up in each of sixteen lanes with one instruction. No compiler
 finds it in a loop, so it is named here. Where it is not there, loops give the same numbers.
@@ -31,9 +31,11 @@ __all__ = [
     "above_by_loop",
     "bytes_by_lanes",
     "cut",
+    "first_of",
     "halves_by_lanes",
     "in_hardware",
     "planes_of",
+    "same",
     "scan_by_lanes",
     "scan_by_loop",
     "shift",
@@ -153,7 +155,7 @@ def _tile(documents: int, blocks: int) -> _Any:
 
 
 _INTS, _FLOATS = ir.VectorType(ir.IntType(32), LANES), ir.VectorType(ir.FloatType(), LANES)
-_INT = ir.IntType(32)
+_INT, _LONG = ir.IntType(32), ir.IntType(64)
 _SQUEEZED = ir.InlineAsm(ir.FunctionType(_INTS, [_INTS, ir.IntType(16)]), "vpcompressd $1, $0 {$2} {z}", "=v,v,^Yk")
 _INSTRUCTION = ir.InlineAsm(ir.FunctionType(_INTS, [_INTS] * 3), "vpdpbusd $2, $1, $0", "=v,v,v,0")
 
@@ -341,6 +343,37 @@ _LOWER, _SIGNS, _HALF = 0x0F0F0F0F, 0x80808080, 4  # the lower halves of four by
 
 def _everywhere(number: int) -> _Any:
     return ir.Constant(_INTS, [number] * LANES)
+
+
+@intrinsic
+def same(typing: _Any, one: _Any, other: _Any, row: _Any, number: _Any) -> _Any:
+    """A bit for each of the 32 entries of a row of two tables that is this number; those of the other are higher."""
+    del typing, row, number
+
+    def made(context: _Any, builder: _Any, signature: _Any, given: _Any) -> _Any:
+        del signature
+        found, wanted = ir.Constant(_LONG, 0), _spread(builder, given[3], _INTS)
+        first = _times(builder, given[2], 2 * LINE)
+        for part in range(4):
+            rows = _Bytes(context, builder, (one, other)[part // 2], given[part // 2])
+            entries = rows.load(_plus(builder, first, part % 2 * LINE), _INTS)
+            bits = builder.bitcast(builder.icmp_unsigned("==", entries, wanted), ir.IntType(LANES))
+            found = builder.or_(found, builder.shl(builder.zext(bits, _LONG), ir.Constant(_LONG, part * LANES)))
+        return found
+
+    return types.uint64(one, other, types.intp, types.uint32), made
+
+
+@intrinsic
+def first_of(typing: _Any, bits: _Any) -> _Any:
+    """The place of the lowest bit; there must be one."""
+    del typing, bits
+
+    def made(context: _Any, builder: _Any, signature: _Any, given: _Any) -> _Any:
+        del context, signature
+        return builder.cttz(given[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.intp(types.uint64), made
 
 
 _of_bytes, _of_halves = _of_rows(halves=False), _of_rows(halves=True)

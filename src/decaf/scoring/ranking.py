@@ -19,13 +19,15 @@ from decaf.networks.words import LEAST_SHARE
 from decaf.packed import Floats, Ints, Labels, Overlay
 from decaf.scoring import arithmetic, lanes, nearest
 from decaf.scoring.arithmetic import Vectors, fours, nothing, products, put, times
+from decaf.scoring.lanes import LANES, first_of, same
 from decaf.scoring.nearest import Documents, Maker, Search, Tokens, choose, encode, scan, turn
 
 __all__ = ["answer", "rank", "rank_apart", "rank_together"]
 
 _HEADS = 256  # chains of tokens, by their last bits
 _GROUP = 4  # labels that a document meets at once
-_ONE = np.uint32(1)  # without a sign: numba looks for no places below 0
+_USUAL = 2 * LANES  # words and cues of a label, which are compared at once
+_ONE, _BIT = np.uint32(1), np.uint64(1)  # without a sign: numba looks for no places below 0
 _LEAST = np.float32(LEAST_SHARE)
 _LOG_LEAST = math.log(_LEAST)
 _HEAVIEST = (1 << 15) - 1  # what the heaviest token of a document weighs in whole numbers
@@ -65,18 +67,16 @@ def rank(
     chances: Floats,  # the logarithms of their chances
 ) -> None:
     """Find the best labels of the shortlisted clusters; of equal ones the higher number goes first."""
-    heads, said = np.empty(_HEADS, np.uint32), np.empty((2, _GROUP), np.float32)
+    said = np.empty((2, _GROUP), np.float32)
     for document in range(len(clusters)):
         first, last = documents.bounds[document], documents.bounds[document + 1]
         if first == last:
             continue  # an empty text has no labels
-        chains = Chains(heads, np.empty(last - first, np.uint32))
         tokens, weights = documents.tokens[first:last], np.empty(last - first, near.values.dtype)
-        step = _weigh(documents.values[first:last], weights)
-        _chain(tokens, chains)
+        step = _weigh(tokens, documents.values[first:last], weights)
         numbers = _numbers(clusters[document], labels, changes.added)
         scores = np.full(len(numbers), -np.inf, np.float32)
-        parts = (tokens, weights, chains, step, near, far, document, of_cluster[document])
+        parts = (tokens, weights, step, near, far, document, of_cluster[document])
         _visit(clusters[document], *parts, labels, changes, blend, numbers, said, scores)
         _settle(scores, numbers, blend, found[document], chances[document])
 
@@ -86,7 +86,6 @@ def _visit(
     clusters: Ints,
     tokens: Tokens,
     weights: NDArray[Any],
-    chains: Chains,
     step: np.float32,
     near: Vectors,
     far: Vectors,
@@ -112,43 +111,46 @@ def _visit(
             if at == 0:
                 _look(place, labels, near, far, document, said)
             if not _hidden(changes.hidden, numbers[count]):
-                sums = _sums(place, labels, tokens, weights, chains)
+                sums = _sums(place, labels, tokens, weights)
                 scores[count] = _score(place, labels, said[:, at], sums, step, shared, blend)
             count += 1
         for place in range(changes.added.bounds[cluster], changes.added.bounds[cluster + 1]):
             _look(place, changes.added, near, far, document, said)
-            sums = _sums(place, changes.added, tokens, weights, chains)
+            sums = _sums(place, changes.added, tokens, weights)
             scores[count] = _score(place, changes.added, said[:, 0], sums, step, shared, blend)
             count += 1
 
 
 @inlined
-def _sums(
-    place: int, labels: Labels, tokens: Tokens, weights: NDArray[Any], chains: Chains
-) -> tuple[Any, Any, Any, Any]:
-    """Likeness, share, classifier and match of a label with the document whose tokens are in the chains."""
+def _sums(place: int, labels: Labels, tokens: Tokens, weights: NDArray[Any]) -> tuple[Any, Any, Any, Any]:
+    """Likeness, share, classifier and match of a label with a document, token by token."""
     likeness, share = nothing(labels.likeness), nothing(labels.shares)
     linear, match = nothing(labels.cue_weights), nothing(labels.matches)
-    for at in range(labels.words.shape[1] if len(labels.words) else 0):
-        there = _found(np.uint32(labels.words[place, at]), tokens, chains)
-        if there:
-            likeness += times(labels.likeness[place, at], weights[there - _ONE])
-            share += times(labels.shares[place, at], weights[there - _ONE])
-    for at in range(labels.cues.shape[1] if len(labels.cues) else 0):
-        there = _found(np.uint32(labels.cues[place, at]), tokens, chains)
-        if there:
-            linear += times(labels.cue_weights[place, at], weights[there - _ONE])
-            match += times(labels.matches[place, at], weights[there - _ONE])
+    words, cues = (labels.words.shape[1], labels.cues.shape[1]) if len(labels.words) else (0, 0)
+    usual = words == _USUAL and cues == _USUAL
+    for entry in range(len(tokens)):
+        token, weight = tokens[entry], weights[entry]
+        if usual:
+            bits: np.uint64 = same(labels.words, labels.cues, place, token)  # type: ignore[call-arg] # has none of its own
+            while bits:
+                at = first_of(bits)
+                if at < _USUAL:
+                    likeness += times(labels.likeness[place, at], weight)
+                    share += times(labels.shares[place, at], weight)
+                else:
+                    linear += times(labels.cue_weights[place, at - _USUAL], weight)
+                    match += times(labels.matches[place, at - _USUAL], weight)
+                bits &= bits - _BIT
+            continue
+        for at in range(words):
+            if np.uint32(labels.words[place, at]) == token:
+                likeness += times(labels.likeness[place, at], weight)
+                share += times(labels.shares[place, at], weight)
+        for at in range(cues):
+            if np.uint32(labels.cues[place, at]) == token:
+                linear += times(labels.cue_weights[place, at], weight)
+                match += times(labels.matches[place, at], weight)
     return likeness, share, linear, match
-
-
-@unowned
-def _found(token: np.uint32, tokens: Tokens, chains: Chains) -> np.uint32:
-    """Where a token is among those of a document, counted from 1; 0 if it is not."""
-    there = chains.heads[token & np.uint32(len(chains.heads) - 1)]
-    while there and tokens[there - _ONE] != token:
-        there = chains.nexts[there - _ONE]
-    return np.uint32(there)
 
 
 @inlined
@@ -206,11 +208,10 @@ def rank_together(
     """The same for many documents: those that look into a cluster meet there, and its labels are read once."""
     count, beam = clusters.shape
     weights, steps = np.empty(len(documents.tokens), np.int16), np.empty(count, np.float32)
-    chains = Chains(np.empty(_HEADS, np.uint32), np.empty(np.diff(documents.bounds).max(), np.uint32))
     for document in range(count):
         first, last = documents.bounds[document], documents.bounds[document + 1]
-        steps[document] = _weigh(documents.values[first:last], weights[first:last])
-        _drop_repeated(documents.tokens[first:last], weights[first:last], chains)
+        given = (documents.tokens[first:last], documents.values[first:last])
+        steps[document] = _weigh(*given, weights[first:last])
     starts = np.zeros(count * beam + 1, np.int64)  # where the scores of a document's labels in a cluster begin
     ends = np.zeros(len(labels.bounds), np.int64)  # where the visits to a cluster end, once they are in order
     for visit in range(count * beam):
@@ -227,7 +228,7 @@ def rank_together(
             visits[ends[cluster]] = visit
             ends[cluster] += 1
     scores = np.full(starts[-1], -np.inf, np.float32)
-    given = (documents, weights, steps, near, far, of_cluster, labels, changes, blend)
+    parts = (documents, weights, steps, near, far, of_cluster, labels, changes, blend)
     shift = 0
     while (1 << shift) < labels.words.shape[1] + labels.cues.shape[1]:
         shift += 1
@@ -238,7 +239,7 @@ def rank_together(
     of_labels = Chains(np.empty(_GROUP * _HEADS, np.uint32), np.empty(len(tokens), np.uint32))
     sums, said = np.zeros(4 * _GROUP, np.int32), np.empty((2, _GROUP), np.float32)
     met = Met(tokens, of_labels, np.uint32(shift), np.zeros((len(tokens), 2), np.int8), to, sums, said)
-    _meet(visits, ends, starts, met, *given, scores)
+    _meet(visits, ends, starts, met, *parts, scores)
     for document in range(count):
         if documents.bounds[document] < documents.bounds[document + 1]:
             numbers = _numbers(clusters[document], labels, changes.added)
@@ -350,30 +351,21 @@ def _sum_up(documents: Documents, document: int, weights: NDArray[np.int16], met
 
 
 @unowned
-def _weigh(values: Floats, weights: NDArray[Any]) -> np.float32:
-    """What the tokens of a document weigh, in whole numbers or not; the step that makes the document's length one."""
-    length = np.float32(0)
-    for value in values:
-        length += value * value
+def _weigh(tokens: Tokens, values: Floats, weights: NDArray[Any]) -> np.float32:
+    """What the tokens of a document weigh, in whole numbers or not; the step that makes the document's length one.
+
+    A token that comes again counts the last time alone.
+    """
+    length, rising = np.float32(0), True
+    for at in range(len(values)):
+        length += values[at] * values[at]
+        rising = rising and (at == 0 or tokens[at - 1] < tokens[at])
     step = put(values, _HEAVIEST if weights.itemsize == 2 else 0, weights)  # or they are floats
+    for at in range(0 if rising else len(tokens)):
+        for before in range(at):
+            if tokens[before] == tokens[at]:
+                weights[before] = 0
     return np.float32(step / max(math.sqrt(length), 1e-12))
-
-
-@unowned
-def _chain(tokens: Tokens, chains: Chains) -> None:
-    """Put the tokens of a document into chains; of those that come again the last is found first."""
-    chains.heads[:] = 0
-    for at in range(np.uint32(len(tokens))):
-        _link(tokens[at], np.uint32(at), chains)
-
-
-@unowned
-def _drop_repeated(tokens: Tokens, weights: NDArray[np.int16], chains: Chains) -> None:
-    """A token that comes again counts the last time alone, as it does where one document is looked at."""
-    _chain(tokens, chains)
-    for at in range(len(tokens)):
-        if _found(tokens[at], tokens, chains) != at + 1:
-            weights[at] = 0
 
 
 @unowned
