@@ -112,6 +112,8 @@ def findings(report: Mapping[str, Any]) -> list[str]:
             continue
         best = max(known, key=lambda title: known[title].value)
         said.append(f"{name} ({what}): {_against(mine, known[best], best)}")
+    if said and not any(runs for title, runs in rivals.items() if title != SYSTEMS["match"].title):
+        said.append("No peer was run: the only other system learns nothing.")
     return said
 
 
