@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # its defaults hold the group there is when it is first imported: there is none yet
 from scipy import sparse
 from torch import Tensor
 

@@ -116,13 +116,42 @@ def check_shares(whole: dict[str, int], shares: list[dict[str, int]], *, few: bo
         assert max(rows) - min(rows) <= 1
 
 
-def test_torchrun_trains_as_well_as_one_process(data: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    arguments = ["-m", "decaf", "train", str(data), "-o", str(tmp_path / "model"), *options(SETTINGS)]
-    done = subprocess.run(
-        [*command, *arguments], env=work.environment(), capture_output=True, text=True, timeout=PATIENCE
-    )
+def torchrun(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run this in two processes, to a good end."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
+    done = subprocess.run(command, env=work.environment(), capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
+    return done
+
+
+THREADS_LEFT = """
+import pathlib
+import torch
+from decaf.ranks import joined
+
+def talking():
+    names = [task.joinpath("comm").read_text() for task in pathlib.Path("/proc/self/task").iterdir()]
+    return [name for name in names if "gloo" in name]
+
+with joined("cpu") as ranks:
+    parameter = torch.ones(3, requires_grad=True)
+    ranks.sum(parameter.detach())
+    parameter.sum().backward()
+    torch.optim.Adam([parameter]).step()  # imports what may hold on to the group
+    assert talking()
+assert not talking(), talking()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are seen in /proc")
+def test_no_thread_talks_on_when_ranks_have_parted(tmp_path: Path) -> None:
+    # One that is still there when the interpreter ends takes the process down with it, now and then.
+    (tmp_path / "part.py").write_text(THREADS_LEFT, encoding="utf-8")
+    torchrun(str(tmp_path / "part.py"))
+
+
+def test_torchrun_trains_as_well_as_one_process(data: Path, tmp_path: Path) -> None:
+    done = torchrun("-m", "decaf", "train", str(data), "-o", str(tmp_path / "model"), *options(SETTINGS))
     assert done.stderr.count("module IV: done") == 1  # one of them talks
     assert done.stderr.count("is ready") == 1
     folder = {path.name for path in (tmp_path / "model").iterdir()}
