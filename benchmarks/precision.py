@@ -48,17 +48,17 @@ def compared(whole: Model, dataset: Dataset, device: str) -> dict[str, Any]:
     rows = with_features(dataset, whole.config.features, whole.features).test.documents.need_features()
     truth = (dataset.test.truth, dataset.inverse_propensity, dataset.test.filters)
     found: dict[str, Any] = {}
+
+    def answers(name: str, model: Model) -> tuple[Predictions, dict[str, float]]:
+        scorer = FastScorer(model, threads=2) if name == "fast" else ExactScorer(model, torch.device(device))
+        answer = scorer.top(rows, TOP)
+        return answer, evaluate(answer, *truth)
+
     for name in ("exact", "fast"):
-
-        def answers(model: Model, name: str = name) -> tuple[Predictions, dict[str, float]]:
-            scorer = FastScorer(model, threads=2) if name == "fast" else ExactScorer(model, torch.device(device))
-            answer = scorer.top(rows, TOP)
-            return answer, evaluate(answer, *truth)
-
-        expected, figures = answers(whole)
+        expected, figures = answers(name, whole)
         found[name] = {"float32": {figure: figures[figure] for figure in FIGURES}}
         for precision in ("int8", "int4"):
-            answer, of = answers(in_few_bits(whole, precision))
+            answer, of = answers(name, in_few_bits(whole, precision))
             found[name][precision] = apart(answer, expected) | {figure: of[figure] for figure in FIGURES}
             most = max(abs(of[figure] - figures[figure]) for figure in FIGURES)
             found[name][precision]["figures_apart_most"] = round(most, 4)

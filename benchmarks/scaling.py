@@ -9,7 +9,6 @@ labels on, 2^17 clusters. Each model is saved, loaded by another process, and as
 
 from __future__ import annotations
 
-import gc
 import json
 import multiprocessing
 import resource
@@ -28,7 +27,6 @@ from benchmarks.latency import agreement, timed
 from benchmarks.report import RESULTS, parser, write_report
 from decaf import Config, Model
 from decaf.datasets import Items
-from decaf.devices import hand_back
 from decaf.packed import Clusters, Curve, Encoder, Floats, Labels, Packed, narrowed, quantised
 from decaf.scoring.exact import ExactScorer
 from decaf.scoring.fast import FastScorer
@@ -205,8 +203,6 @@ def measured(folder: str, queries: int) -> dict[str, Any]:
     warm, _ = made(2000)
     FastScorer(warm).top(rows[:2], TOP)  # compiled before
     del warm
-    gc.collect()
-    hand_back()  # what was needed to make it is not the model's
     started = time.perf_counter()
     model = Model.load(folder, verify=False)
     loaded = time.perf_counter() - started

@@ -136,7 +136,7 @@ def train(
     seed: Annotated[int, typer.Option(min=0, help="Seed of training; split.seed is that of splits.")] = 0,
     precision: Annotated[
         str | None,
-        typer.Option(metavar="int4|int8|float32", help="How weights are kept; int4 takes a fifth of the room."),
+        typer.Option(metavar="int4|int8|float32", help="How weights are kept; int4 takes a quarter of the room."),
     ] = None,
     assignments: Assignments = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show warnings alone.")] = False,

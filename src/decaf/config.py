@@ -109,7 +109,7 @@ class ModelSettings(_Stage):
     refinement: bool = _setting(True, "classifiers use a refinement vector of their own (z2)")
     precision: str = _setting(
         "int4",
-        "weights are kept in: int4, a fifth of the size (vectors of labels in four bits, the rest in eight); "
+        "weights are kept in: int4, a quarter of the size (vectors of labels in four bits, the rest in eight); "
         "int8, under a third; float32",
         choices=("int4", "int8", "float32"),
     )

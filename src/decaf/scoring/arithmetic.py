@@ -14,17 +14,17 @@ from numba.extending import overload
 from numpy.typing import NDArray
 
 from decaf.compiled import drop_stale, in_any_order, unowned, unowned_in_any_order
-from decaf.packed import MIDDLE, Floats
+from decaf.packed import MIDDLE, Floats, whole
 from decaf.scoring import lanes
-from decaf.scoring.lanes import LINE, Four, bytes_by_lanes, cut, halves_by_lanes, in_hardware, planes_of
+from decaf.scoring.lanes import LINE, SHIFT, Four, bytes_by_lanes, cut, halves_by_lanes, in_hardware, planes_of
 
-__all__ = ["Vectors", "blank", "finish", "fours", "largest_entry", "nothing", "products", "put", "times"]
+__all__ = ["TOGETHER", "Vectors", "blank", "finish", "fours", "largest_entry", "nothing", "products", "put", "times"]
 
 _LARGEST = (1 << 31) - 1  # that a sum may be
 _CUT = 127 * 256 + 127  # the largest number that can be cut into two bytes with signs
 _AT_ONCE = 64  # products that a loop takes at a time
+TOGETHER = 4  # rows that are multiplied with a vector at once, see `Four`
 _ROW = 127  # the largest entry of a row of eight bits
-_SHIFT = np.int32(128)  # what lanes add to it
 _BY_LANES = in_hardware()
 drop_stale(__file__, [lanes.__file__])
 
@@ -75,7 +75,8 @@ def times(of_row: Any, of_vector: Any) -> Any:  # noqa: ANN401 - numbers
 
 def products(rows: NDArray[Any], four: Four, vectors: Vectors, vector: int, found: Floats) -> None:
     """The sums of the products of four rows and a vector. To cut them out first would cost as much as the sums."""
-    raise NotImplementedError  # compiled code alone calls it
+    worth = whole(rows[list(four)], np.ones(len(four), dtype=np.float32))  # compiled code has quicker ways
+    found[:] = worth.astype(np.float64) @ vectors.values[vector, : worth.shape[1]]
 
 
 @overload(nothing, strict=False)
@@ -105,7 +106,7 @@ def _floats(rows: NDArray[Any], four: Four, vectors: Vectors, vector: int, found
 
 
 def _bytes(rows: NDArray[Any], four: Four, vectors: Vectors, vector: int, found: Floats) -> None:
-    if max(four) > last_of(rows):
+    if beyond(rows, max(four)):
         of_bytes(rows, four, vectors.values, vector, found)
     else:
         sums, less = bytes_by_lanes(rows, four, vectors.planes, vector), _SHIFT * vectors.sums[vector]
@@ -114,7 +115,7 @@ def _bytes(rows: NDArray[Any], four: Four, vectors: Vectors, vector: int, found:
 
 
 def _halves(rows: NDArray[Any], four: Four, vectors: Vectors, vector: int, found: Floats) -> None:
-    if max(four) > last_of(rows):
+    if beyond(rows, max(four)):
         of_halves(rows, four, vectors.values, vector, vectors.sums[vector], found)
     else:
         sums, less = halves_by_lanes(rows, four, vectors.planes, vector), _MIDDLE * vectors.sums[vector]
@@ -131,9 +132,9 @@ def _halves_by_loop(rows: NDArray[Any], four: Four, vectors: Vectors, vector: in
 
 
 @unowned
-def last_of(rows: NDArray[Any]) -> int:
-    """The last row from which on whole lines do not go beyond the end."""
-    return int((rows.size - (rows.shape[1] + LINE - 1) // LINE * LINE) // rows.shape[1])
+def beyond(rows: NDArray[Any], row: int) -> bool:
+    """Whether the whole lines that hold a row go beyond the last."""
+    return bool(row * rows.shape[1] + (rows.shape[1] + LINE - 1) // LINE * LINE > rows.size)
 
 
 @unowned_in_any_order
@@ -172,7 +173,7 @@ def of_halves(
         found[number] = np.float32(np.int32(total - _MIDDLE * sum_))
 
 
-_MIDDLE, _LOWER, _HALF, _ONE = np.int32(MIDDLE), np.uint8(15), np.uint8(4), np.uint32(1)
+_SHIFT, _MIDDLE, _LOWER, _HALF, _ONE = np.int32(SHIFT), np.int32(MIDDLE), np.uint8(15), np.uint8(4), np.uint32(1)
 
 
 @unowned

@@ -23,6 +23,7 @@ from decaf.packed import Floats
 __all__ = [
     "LANES",
     "LINE",
+    "SHIFT",
     "Four",
     "Places",
     "Sums",
@@ -46,7 +47,7 @@ _AT_ONCE = 4  # documents, or blocks of clusters, that are taken together
 _SIDE_BY_SIDE = 2  # blocks, where documents are
 LANES = 16  # clusters of a block
 _BYTES = 4  # that an instruction takes in each lane
-_SHIFT = 128  # added to the bytes of documents: one side has no sign
+SHIFT = 128  # added to bytes with a sign: of those that are multiplied one side has none
 _ONE = np.uint32(1)
 LINE = LANES * _BYTES  # bytes that one instruction takes
 Places = NDArray[np.int32]
@@ -71,7 +72,7 @@ class Table(NamedTuple):
         blocks, quarters = -(-count // (LANES * _AT_ONCE)) * _AT_ONCE, width(dim) // _BYTES
         filled = np.zeros((blocks, LANES, quarters, _BYTES), dtype=np.int8)
         filled.reshape(blocks * LANES, -1)[:count, :dim] = rows
-        starts = -_SHIFT * filled.sum(axis=(2, 3), dtype=np.int32)
+        starts = -SHIFT * filled.sum(axis=(2, 3), dtype=np.int32)
         rest = (0, blocks * LANES - count)
         in_order = np.ascontiguousarray(filled.swapaxes(1, 2)) if by_lanes else filled
         return cls(
@@ -101,7 +102,7 @@ def width(dim: int) -> int:
 def shift(whole: NDArray[np.int8], shifted: NDArray[np.uint8]) -> None:
     """Bytes without a sign; what is behind them stays as it is."""
     for at in range(len(whole)):
-        shifted[at] = np.uint8(np.int16(whole[at]) + np.int16(_SHIFT))
+        shifted[at] = np.uint8(np.int16(whole[at]) + np.int16(SHIFT))
 
 
 _Any = Any  # types, builders and values of numba, which has no types for them
@@ -381,7 +382,7 @@ _of_bytes, _of_halves = _of_rows(halves=False), _of_rows(halves=True)
 
 @unowned
 def bytes_by_lanes(rows: NDArray[np.int8], four: Four, planes: NDArray[Any], vector: int) -> Sums:
-    """The sums of the products of four rows of bytes, 128 added to each, and a vector in planes.
+    """The sums of the products of four rows of bytes, `SHIFT` added to each, and a vector in planes.
 
     Behind each row there must be others, or room, up to the next multiple of 64 bytes; the vector is 0 there.
     """

@@ -15,7 +15,7 @@ from decaf import packed
 from decaf.compiled import drop_stale, in_any_order, unowned_in_any_order
 from decaf.packed import Clusters, Encoder, Floats, Ints, quantised
 from decaf.scoring import arithmetic, lanes
-from decaf.scoring.arithmetic import Vectors, finish, fours, largest_entry, products, put
+from decaf.scoring.arithmetic import TOGETHER, Vectors, finish, fours, largest_entry, products, put
 from decaf.scoring.lanes import (
     LANES,
     Places,
@@ -139,11 +139,11 @@ class Search(NamedTuple):
 def turn(vectors: Vectors, search: Search, whole: NDArray[np.uint8], steps: Floats) -> None:
     """Vectors along the few directions of the clusters, in bytes [documents, narrow] of so large steps."""
     narrow = len(search.rotation)
-    turned, rounded, found = np.empty(narrow, np.float32), np.empty(narrow, np.int8), np.empty(4, np.float32)
+    turned, rounded, found = np.empty(narrow, np.float32), np.empty(narrow, np.int8), np.empty(TOGETHER, np.float32)
     for document in range(len(whole)):
-        for first in range(0, narrow, 4):
+        for first in range(0, narrow, TOGETHER):
             products(search.rotation, fours(first, narrow), vectors, document, found)
-            for to in range(first, min(first + 4, narrow)):
+            for to in range(first, min(first + TOGETHER, narrow)):
                 turned[to] = found[to - first] * search.rotation_scales[to]
         steps[document] = put(turned, 127, rounded) * vectors.steps[document]
         shift(rounded, whole[document])
@@ -161,7 +161,7 @@ def choose(
     """Look in full at the clusters whose rough scores are best."""
     count, beam = len(search.bias), clusters.shape[1]
     scores, places, bins = np.empty(count, np.float32), np.empty(count + LANES, np.int32), np.empty(_BINS, np.int64)
-    found = np.empty(4, np.float32)
+    found = np.empty(TOGETHER, np.float32)
     for document in range(len(rough)):
         kept = _promising(rough, document, count, effort, beam, places, bins)
         _look(vectors, document, search, places[:kept], found, scores[:kept])
@@ -175,11 +175,11 @@ def choose(
 @unowned_in_any_order
 def _look(vectors: Vectors, document: int, search: Search, places: Places, found: Floats, scores: Floats) -> None:
     """The scores of these clusters in full."""
-    for first in range(0, len(places), 4):
+    for first in range(0, len(places), TOGETHER):
         one, two, three, four = fours(first, len(places))
         rows = (int(places[one]), int(places[two]), int(places[three]), int(places[four]))
         products(search.weights, rows, vectors, document, found)
-        for at in range(first, min(first + 4, len(places))):
+        for at in range(first, min(first + TOGETHER, len(places))):
             scale = search.scales[places[at]] * vectors.steps[document]
             scores[at] = found[at - first] * scale + search.bias[places[at]]
 

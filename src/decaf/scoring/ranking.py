@@ -18,14 +18,13 @@ from decaf.compiled import compiled, drop_stale, inlined, unowned
 from decaf.networks.words import LEAST_SHARE
 from decaf.packed import Floats, Ints, Labels, Overlay
 from decaf.scoring import arithmetic, lanes, nearest
-from decaf.scoring.arithmetic import Vectors, fours, nothing, products, put, times
+from decaf.scoring.arithmetic import TOGETHER, Vectors, fours, nothing, products, put, times
 from decaf.scoring.lanes import LANES, first_of, same
 from decaf.scoring.nearest import Documents, Maker, Search, Tokens, choose, encode, scan, turn
 
 __all__ = ["answer", "rank", "rank_apart", "rank_together"]
 
 _HEADS = 256  # chains of tokens, by their last bits
-_GROUP = 4  # labels that a document meets at once
 _USUAL = 2 * LANES  # words and cues of a label, which are compared at once
 _ONE, _BIT = np.uint32(1), np.uint64(1)  # without a sign: numba looks for no places below 0
 _LEAST = np.float32(LEAST_SHARE)
@@ -67,7 +66,7 @@ def rank(
     chances: Floats,  # the logarithms of their chances
 ) -> None:
     """Find the best labels of the shortlisted clusters; of equal ones the higher number goes first."""
-    said = np.empty((2, _GROUP), np.float32)
+    said = np.empty((2, TOGETHER), np.float32)
     for document in range(len(clusters)):
         first, last = documents.bounds[document], documents.bounds[document + 1]
         if first == last:
@@ -107,7 +106,7 @@ def _visit(
         shared = blend[1] * of_cluster[number]
         first = labels.bounds[cluster]
         for place in range(first, labels.bounds[cluster + 1]):
-            at = (place - first) % _GROUP
+            at = (place - first) % TOGETHER
             if at == 0:
                 _look(place, labels, near, far, document, said)
             if not _hidden(changes.hidden, numbers[count]):
@@ -158,11 +157,11 @@ def _look(place: int, labels: Labels, near: Vectors, far: Vectors, document: int
     """What classifiers and texts, by their vectors, say of four labels from this place on."""
     four = fours(place, len(labels.numbers))
     products(labels.weights, four, far, document, said[0])
-    for at in range(_GROUP):
+    for at in range(TOGETHER):
         said[0, at] *= labels.weight_scales[four[at]] * far.steps[document]
     if len(labels.texts):
         products(labels.texts, four, near, document, said[1])
-        for at in range(_GROUP):
+        for at in range(TOGETHER):
             said[1, at] *= labels.text_scales[four[at]] * near.steps[document]
 
 
@@ -232,12 +231,12 @@ def rank_together(
     shift = 0
     while (1 << shift) < labels.words.shape[1] + labels.cues.shape[1]:
         shift += 1
-    tokens, to = np.empty(_GROUP << shift, np.uint32), np.empty(_GROUP << shift, np.uint32)
+    tokens, to = np.empty(TOGETHER << shift, np.uint32), np.empty(TOGETHER << shift, np.uint32)
     for at in range(len(to)):
         label, of_label = at >> shift, at & ((1 << shift) - 1)
         to[at] = 4 * label + (2 if of_label >= labels.words.shape[1] else 0)
-    of_labels = Chains(np.empty(_GROUP * _HEADS, np.uint32), np.empty(len(tokens), np.uint32))
-    sums, said = np.zeros(4 * _GROUP, np.int32), np.empty((2, _GROUP), np.float32)
+    of_labels = Chains(np.empty(TOGETHER * _HEADS, np.uint32), np.empty(len(tokens), np.uint32))
+    sums, said = np.zeros(4 * TOGETHER, np.int32), np.empty((2, TOGETHER), np.float32)
     met = Met(tokens, of_labels, np.uint32(shift), np.zeros((len(tokens), 2), np.int8), to, sums, said)
     _meet(visits, ends, starts, met, *parts, scores)
     for document in range(count):
@@ -296,8 +295,8 @@ def _meet_in(
     """The same in one cluster, for its own labels or those that were added."""
     beam = of_cluster.shape[1]
     own, end = labels.bounds[cluster], labels.bounds[cluster + 1]
-    for place in range(own, end, _GROUP):
-        some = min(_GROUP, end - place)
+    for place in range(own, end, TOGETHER):
+        some = min(TOGETHER, end - place)
         _chain_labels(place, some, labels, met)
         for visit in visits:
             document, to = visit // beam, starts[visit] + behind + place - own
@@ -470,7 +469,7 @@ def rank_apart(
         if documents.bounds[document] == documents.bounds[document + 1]:
             continue
         numbers = _numbers(clusters[document], labels, changes.added)
-        scores, count, said = np.full(len(numbers), -np.inf, np.float32), 0, np.empty(_GROUP, np.float32)
+        scores, count, said = np.full(len(numbers), -np.inf, np.float32), 0, np.empty(TOGETHER, np.float32)
         for number in range(clusters.shape[1]):
             cluster = clusters[document, number]
             if cluster < 0:
@@ -478,7 +477,7 @@ def rank_apart(
             shared = of_cluster[document, number]
             first = labels.bounds[cluster]
             for place in range(first, labels.bounds[cluster + 1]):
-                at = (place - first) % _GROUP
+                at = (place - first) % TOGETHER
                 if at == 0:
                     products(labels.weights, fours(place, len(labels.numbers)), far, document, said)
                 if not _hidden(changes.hidden, numbers[count]):
