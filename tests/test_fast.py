@@ -34,9 +34,9 @@ def model(*instances: Instance, precision: str = "float32") -> Model:
     return Model(Config(), None, Items(2 * SMALL.labels + 1), kept, packed, {})
 
 
-def documents(count: int = 40, seed: int = 0) -> sparse.csr_array:
+def documents(count: int = 40, seed: int = 0, tokens: int = SMALL.tokens) -> sparse.csr_array:
     rng = np.random.default_rng(seed)
-    dense = rng.random((count, SMALL.tokens)) * (rng.random((count, SMALL.tokens)) < 0.1)
+    dense = rng.random((count, tokens)) * (rng.random((count, tokens)) < 0.1)
     dense[3] = 0
     return sparse.csr_array(dense.astype(np.float32))
 
@@ -61,16 +61,16 @@ def test_a_blend_gives_what_the_exact_scorer_gives(texts: bool, words: bool, tai
     assert (expected.ids[[0, 1, 2]] >= 0).all()
 
 
-@pytest.mark.parametrize("width", [32, 40])
+@pytest.mark.parametrize(("width", "tokens"), [(32, 60), (40, 60), (32, 9000)])  # so many that some share a mark
 @pytest.mark.parametrize("precision", ["int4", "int8", "float32"])
-def test_labels_of_many_words_too_alone_and_in_company(width: int, precision: str) -> None:
-    size = SMALL._replace(width=width)
-    made = model(instance(size=size, mixed=mixed(size=size)), precision=precision)
-    expected, scorer = ExactScorer(made, CPU).top(documents(), 7), FastScorer(made)
-    found = scorer.top(documents(), 7)
+def test_labels_of_many_words_too_alone_and_in_company(width: int, tokens: int, precision: str) -> None:
+    size = SMALL._replace(width=width, tokens=tokens)
+    made, rows = model(instance(size=size, mixed=mixed(size=size)), precision=precision), documents(tokens=tokens)
+    expected, scorer = ExactScorer(made, CPU).top(rows, 7), FastScorer(made)
+    found = scorer.top(rows, 7)
     assert close(found, expected)
     for at in range(40):
-        alone = scorer.top(documents()[at : at + 1], 7)
+        alone = scorer.top(rows[at : at + 1], 7)
         if precision != "float32":
             assert np.array_equal(alone.scores[0], found.scores[at])
         assert close(alone, Predictions(expected.ids[at : at + 1], expected.scores[at : at + 1]))
@@ -281,8 +281,7 @@ def test_the_largest_scores_are_brought_to_the_front(count: int) -> None:
 @pytest.mark.parametrize("precision", ["int4", "int8", "float32"])
 def test_tokens_that_come_again_count_the_last_time_whatever_the_company(precision: str) -> None:
     made = FastScorer(model(instance(mixed=mixed()), precision=precision))
-    tokens, values = [5, 9, 5, 261, 9, 5], np.array([3, 1, 2, 1, 4, 0.5], dtype=np.float32)  # 5 and 261: one chain
-    tokens = [token % SMALL.tokens for token in tokens]
+    tokens, values = [5, 9, 5, 21, 9, 5], np.array([3, 1, 2, 1, 4, 0.5], dtype=np.float32)
     row = sparse.csr_array((values, tokens, [0, len(tokens)]), shape=(1, SMALL.tokens))
     many = sparse.csr_array((np.tile(values, 20), tokens * 20, np.arange(21) * 6), shape=(20, SMALL.tokens))
     one, all_ = made.top(row, 5), made.top(many, 5)

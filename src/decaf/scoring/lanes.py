@@ -6,7 +6,8 @@ finds it in a loop, so it is named here. Where it is not there, loops give the s
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
 
 import llvmlite.binding
 import numba
@@ -32,6 +33,7 @@ __all__ = [
     "above_by_loop",
     "bytes_by_lanes",
     "cut",
+    "fetch",
     "first_of",
     "halves_by_lanes",
     "in_hardware",
@@ -169,14 +171,14 @@ class _Bytes:
         self.shape, self._builder = array.shape, builder
         self._first = builder.bitcast(array.data, ir.IntType(8).as_pointer())
 
-    def _pointer(self, offset: _Any, kind: _Any) -> _Any:
+    def pointer(self, offset: _Any, kind: _Any) -> _Any:
         return self._builder.bitcast(self._builder.gep(self._first, [offset]), kind.as_pointer())
 
     def load(self, offset: _Any, kind: _Any) -> _Any:
-        return self._builder.load(self._pointer(offset, kind), align=1)
+        return self._builder.load(self.pointer(offset, kind), align=1)
 
     def store(self, offset: _Any, value: _Any) -> None:
-        self._builder.store(value, self._pointer(offset, value.type), align=1)
+        self._builder.store(value, self.pointer(offset, value.type), align=1)
 
 
 def _plus(builder: _Any, number: _Any, more: int) -> _Any:
@@ -347,7 +349,7 @@ def _everywhere(number: int) -> _Any:
 
 
 @intrinsic
-def same(typing: _Any, one: _Any, other: _Any, row: _Any, number: _Any) -> _Any:
+def _same(typing: _Any, one: _Any, other: _Any, row: _Any, number: _Any) -> _Any:
     """A bit for each of the 32 entries of a row of two tables that is this number; those of the other are higher."""
     del typing, row, number
 
@@ -366,7 +368,26 @@ def same(typing: _Any, one: _Any, other: _Any, row: _Any, number: _Any) -> _Any:
 
 
 @intrinsic
-def first_of(typing: _Any, bits: _Any) -> _Any:
+def _fetch(typing: _Any, rows: _Any, first: _Any, count: _Any) -> _Any:
+    """Have so many bytes from this one on brought near, for they will be read soon."""
+    del typing, first, count
+
+    def made(context: _Any, builder: _Any, signature: _Any, given: _Any) -> _Any:
+        del signature
+        array = _Bytes(context, builder, rows, given[0])
+        lines = builder.udiv(_plus(builder, given[2], LINE - 1), ir.Constant(given[2].type, LINE))
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), _INT, _INT, _INT])
+        bring = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch")
+        with cgutils.for_range(builder, lines) as loop:
+            there = array.pointer(builder.add(given[1], _times(builder, loop.index, LINE)), ir.IntType(8))
+            builder.call(bring, [there, *(ir.Constant(_INT, of) for of in (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(rows, types.intp, types.intp), made
+
+
+@intrinsic
+def _first_of(typing: _Any, bits: _Any) -> _Any:
     """The place of the lowest bit; there must be one."""
     del typing, bits
 
@@ -377,6 +398,10 @@ def first_of(typing: _Any, bits: _Any) -> _Any:
     return types.intp(types.uint64), made
 
 
+# As compiled code calls them.
+same = cast("Callable[[Places, Places, int, np.uint32], np.uint64]", _same)
+first_of = cast("Callable[[np.uint64], int]", _first_of)
+fetch = cast("Callable[[NDArray[Any], int, int], None]", _fetch)
 _of_bytes, _of_halves = _of_rows(halves=False), _of_rows(halves=True)
 
 

@@ -22,6 +22,7 @@ from decaf.scoring.lanes import (
     Table,
     above_by_lanes,
     above_by_loop,
+    fetch,
     in_hardware,
     scan_by_lanes,
     scan_by_loop,
@@ -71,11 +72,21 @@ def encode(documents: Documents, maker: Maker, made: Vectors) -> None:
     dim = len(maker.gate)
     bag, vector, above = np.empty(dim, np.float32), np.empty(dim, np.float32), np.empty(dim, np.int64)
     for document in range(len(documents.bounds) - 1):
+        _fetch_rows(documents, document + 1, maker)
         _add_up(documents, document, maker, bag)
         _mix(bag, maker, above, vector)
         made.steps[document] = put(vector, maker.largest, made.values[document])
         if maker.largest:
             finish(made, document)
+
+
+@unowned_in_any_order
+def _fetch_rows(documents: Documents, document: int, maker: Maker) -> None:
+    """Have the rows of a document's tokens brought near, if there is one."""
+    if document + 1 < len(documents.bounds):
+        wide = maker.table.shape[1] * maker.table.itemsize
+        for entry in range(documents.bounds[document], documents.bounds[document + 1]):
+            fetch(maker.table, documents.tokens[entry] * wide, wide)
 
 
 @unowned_in_any_order

@@ -19,36 +19,36 @@ from decaf.networks.words import LEAST_SHARE
 from decaf.packed import Floats, Ints, Labels, Overlay
 from decaf.scoring import arithmetic, lanes, nearest
 from decaf.scoring.arithmetic import TOGETHER, Vectors, fours, nothing, products, put, times
-from decaf.scoring.lanes import LANES, first_of, same
+from decaf.scoring.lanes import LANES, fetch, first_of, same
 from decaf.scoring.nearest import Documents, Maker, Search, Tokens, choose, encode, scan, turn
 
 __all__ = ["answer", "rank", "rank_apart", "rank_together"]
 
-_HEADS = 256  # chains of tokens, by their last bits
+_MARKS = 4096  # places for tokens of a few labels, by their last bits
 _USUAL = 2 * LANES  # words and cues of a label, which are compared at once
-_ONE, _BIT = np.uint32(1), np.uint64(1)  # without a sign: numba looks for no places below 0
+_LAST, _WITHIN = np.uint32(_MARKS - 1), np.uint32(_USUAL - 1)  # without a sign: numba looks for no places below 0
+_BIT, _UPPER, _BEYOND = np.uint64(1), np.uint64(_USUAL), np.uint64(1 << _USUAL)
 _LEAST = np.float32(LEAST_SHARE)
 _LOG_LEAST = math.log(_LEAST)
 _HEAVIEST = (1 << 15) - 1  # what the heaviest token of a document weighs in whole numbers
 drop_stale(__file__, [packed.__file__, arithmetic.__file__, lanes.__file__, nearest.__file__])
 
 
-class Chains(NamedTuple):
-    """Tokens in chains by their last bits, to be found again; places are counted from 1, and 0 ends a chain."""
+class Visits(NamedTuple):
+    """Which documents look into which clusters, in the order of the clusters."""
 
-    heads: NDArray[np.uint32]
-    nexts: NDArray[np.uint32]  # by place
+    ends: Ints  # where those to each cluster end
+    documents: NDArray[np.uint32]
+    shared: Floats  # what the cluster says of all its labels
+    starts: Ints  # where the scores of its labels begin
 
 
 class Met(NamedTuple):
-    """A few labels of a cluster that documents meet."""
+    """A few labels of a cluster that documents meet, and what a document has to do with them."""
 
-    tokens: Tokens  # so many for each label that a shift tells its number
-    chains: Chains  # of these tokens
-    shift: np.uint32
-    pairs: NDArray[np.int8]  # what a token weighs in likeness and share, or in classifier and match, [tokens, 2]
-    to: NDArray[np.uint32]  # and where its sums are
-    sums: NDArray[np.int32]  # likeness, share, classifier and match of each label with a document, one by one
+    marks: NDArray[np.uint8]  # a bit for each label that may have a token, by the token's last bits
+    entries: NDArray[np.int64]  # of a document, those whose tokens any of them may have
+    sums: NDArray[np.int32]  # likeness, share, classifier and match of each label, [labels, 4]
     said: Floats  # what their vectors say, [2, labels]
 
 
@@ -122,33 +122,42 @@ def _visit(
 
 @inlined
 def _sums(place: int, labels: Labels, tokens: Tokens, weights: NDArray[Any]) -> tuple[Any, Any, Any, Any]:
-    """Likeness, share, classifier and match of a label with a document, token by token."""
+    """Likeness, share, classifier and match of a label with a document."""
     likeness, share = nothing(labels.likeness), nothing(labels.shares)
     linear, match = nothing(labels.cue_weights), nothing(labels.matches)
-    words, cues = (labels.words.shape[1], labels.cues.shape[1]) if len(labels.words) else (0, 0)
-    usual = words == _USUAL and cues == _USUAL
-    for entry in range(len(tokens)):
-        token, weight = tokens[entry], weights[entry]
-        if usual:
-            bits: np.uint64 = same(labels.words, labels.cues, place, token)  # type: ignore[call-arg] # has none of its own
-            while bits:
-                at = first_of(bits)
-                if at < _USUAL:
-                    likeness += times(labels.likeness[place, at], weight)
-                    share += times(labels.shares[place, at], weight)
-                else:
-                    linear += times(labels.cue_weights[place, at - _USUAL], weight)
-                    match += times(labels.matches[place, at - _USUAL], weight)
-                bits &= bits - _BIT
-            continue
-        for at in range(words):
-            if np.uint32(labels.words[place, at]) == token:
-                likeness += times(labels.likeness[place, at], weight)
-                share += times(labels.shares[place, at], weight)
-        for at in range(cues):
-            if np.uint32(labels.cues[place, at]) == token:
-                linear += times(labels.cue_weights[place, at], weight)
-                match += times(labels.matches[place, at], weight)
+    for entry in range(len(tokens) if len(labels.words) else 0):
+        more = _of_token(place, labels, tokens[entry], weights[entry])
+        likeness, share, linear, match = likeness + more[0], share + more[1], linear + more[2], match + more[3]
+    return likeness, share, linear, match
+
+
+@inlined
+def _of_token(place: int, labels: Labels, token: np.uint32, weight: Any) -> tuple[Any, Any, Any, Any]:  # noqa: ANN401
+    """What one token of a document adds to them."""
+    likeness, share = nothing(labels.likeness), nothing(labels.shares)
+    linear, match = nothing(labels.cue_weights), nothing(labels.matches)
+    words, cues = labels.words.shape[1], labels.cues.shape[1]
+    if words == _USUAL and cues == _USUAL:
+        bits = same(labels.words, labels.cues, place, token)
+        none = weight - weight
+        while bits:
+            of_words, of_cues = bits & (_BEYOND - _BIT), bits >> _UPPER  # of each the first, if there is one
+            word, here = np.uint32(first_of(of_words | _BEYOND)) & _WITHIN, weight if of_words else none
+            likeness += times(labels.likeness[place, word], here)
+            share += times(labels.shares[place, word], here)
+            cue, here = np.uint32(first_of(of_cues | _BEYOND)) & _WITHIN, weight if of_cues else none
+            linear += times(labels.cue_weights[place, cue], here)
+            match += times(labels.matches[place, cue], here)
+            bits = (of_words & (of_words - _BIT)) | ((of_cues & (of_cues - _BIT)) << _UPPER)
+        return likeness, share, linear, match
+    for at in range(words):
+        if np.uint32(labels.words[place, at]) == token:
+            likeness += times(labels.likeness[place, at], weight)
+            share += times(labels.shares[place, at], weight)
+    for at in range(cues):
+        if np.uint32(labels.cues[place, at]) == token:
+            linear += times(labels.cue_weights[place, at], weight)
+            match += times(labels.matches[place, at], weight)
     return likeness, share, linear, match
 
 
@@ -205,59 +214,91 @@ def rank_together(
     chances: Floats,
 ) -> None:
     """The same for many documents: those that look into a cluster meet there, and its labels are read once."""
-    count, beam = clusters.shape
+    count = len(clusters)
     weights, steps = np.empty(len(documents.tokens), np.int16), np.empty(count, np.float32)
     for document in range(count):
         first, last = documents.bounds[document], documents.bounds[document + 1]
         given = (documents.tokens[first:last], documents.values[first:last])
         steps[document] = _weigh(*given, weights[first:last])
-    starts = np.zeros(count * beam + 1, np.int64)  # where the scores of a document's labels in a cluster begin
-    ends = np.zeros(len(labels.bounds), np.int64)  # where the visits to a cluster end, once they are in order
-    for visit in range(count * beam):
-        cluster = clusters[visit // beam, visit % beam]
-        starts[visit + 1] = starts[visit]
-        if cluster >= 0:
-            starts[visit + 1] += _size(cluster, labels.bounds) + _size(cluster, changes.added.bounds)
-            ends[cluster + 1] += 1
-    ends = np.cumsum(ends)
-    visits = np.empty(ends[-1], np.int64)
-    for visit in range(count * beam):
-        cluster = clusters[visit // beam, visit % beam]
-        if cluster >= 0:
-            visits[ends[cluster]] = visit
-            ends[cluster] += 1
-    scores = np.full(starts[-1], -np.inf, np.float32)
-    parts = (documents, weights, steps, near, far, of_cluster, labels, changes, blend)
-    shift = 0
-    while (1 << shift) < labels.words.shape[1] + labels.cues.shape[1]:
-        shift += 1
-    tokens, to = np.empty(TOGETHER << shift, np.uint32), np.empty(TOGETHER << shift, np.uint32)
-    for at in range(len(to)):
-        label, of_label = at >> shift, at & ((1 << shift) - 1)
-        to[at] = 4 * label + (2 if of_label >= labels.words.shape[1] else 0)
-    of_labels = Chains(np.empty(TOGETHER * _HEADS, np.uint32), np.empty(len(tokens), np.uint32))
-    sums, said = np.zeros(4 * TOGETHER, np.int32), np.empty((2, TOGETHER), np.float32)
-    met = Met(tokens, of_labels, np.uint32(shift), np.zeros((len(tokens), 2), np.int8), to, sums, said)
-    _meet(visits, ends, starts, met, *parts, scores)
+    firsts, visits = _visits(clusters, of_cluster, labels.bounds, changes.added.bounds, blend)
+    scores = np.full(firsts[-1], -np.inf, np.float32)
+    parts = (documents, weights, steps, near, far, labels, changes, blend)
+    longest = 0
+    for document in range(count):
+        longest = max(longest, documents.bounds[document + 1] - documents.bounds[document])
+    sums, said = np.empty((TOGETHER, 4), np.int32), np.empty((2, TOGETHER), np.float32)
+    met = Met(np.empty(_MARKS, np.uint8), np.empty(longest + 1, np.int64), sums, said)
+    _meet(visits, met, *parts, scores)
     for document in range(count):
         if documents.bounds[document] < documents.bounds[document + 1]:
             numbers = _numbers(clusters[document], labels, changes.added)
-            first, last = starts[document * beam], starts[(document + 1) * beam]
-            _settle(scores[first:last], numbers, blend, found[document], chances[document])
+            own = scores[firsts[document] : firsts[document + 1]]
+            _settle(own, numbers, blend, found[document], chances[document])
+
+
+@compiled
+def _visits(clusters: Ints, of_cluster: Floats, own: Ints, added: Ints, blend: Floats) -> tuple[Ints, Visits]:
+    """Where the scores of each document begin, and its visits; sizes of clusters come as bounds."""
+    firsts, ends = np.zeros(len(clusters) + 1, np.int64), np.zeros(len(own), np.int64)
+    for document in range(len(clusters)):
+        firsts[document + 1] = firsts[document]
+        for cluster in clusters[document]:
+            if cluster >= 0:
+                firsts[document + 1] += _size(cluster, own) + _size(cluster, added)
+                ends[cluster + 1] += 1
+    ends = np.cumsum(ends)
+    total = ends[-1]
+    who, shared, starts = np.empty(total, np.uint32), np.empty(total, np.float32), np.empty(total, np.int64)
+    for document in range(len(clusters)):
+        start = firsts[document]
+        for number in range(clusters.shape[1]):
+            cluster = clusters[document, number]
+            if cluster >= 0:
+                at = ends[cluster]
+                who[at], shared[at], starts[at] = document, blend[1] * of_cluster[document, number], start
+                start += _size(cluster, own) + _size(cluster, added)
+                ends[cluster] += 1
+    return firsts, Visits(ends, who, shared, starts)
+
+
+@inlined
+def _fetch_labels(cluster: int, labels: Labels) -> None:
+    """Have the labels of a cluster brought near."""
+    first, last = labels.bounds[cluster], labels.bounds[cluster + 1]
+    _fetch_rows(labels.weights, first, last)
+    _fetch_rows(labels.texts, first, last)
+    _fetch_rows(labels.words, first, last)
+    _fetch_rows(labels.likeness, first, last)
+    _fetch_rows(labels.shares, first, last)
+    _fetch_rows(labels.cues, first, last)
+    _fetch_rows(labels.cue_weights, first, last)
+    _fetch_rows(labels.matches, first, last)
+
+
+@inlined
+def _fetch_rows(rows: NDArray[Any], first: int, last: int) -> None:
+    if len(rows):
+        wide = rows.shape[1] * rows.itemsize
+        fetch(rows, first * wide, (last - first) * wide)
+
+
+@inlined
+def _fetch_planes(vectors: Vectors, vector: int) -> None:
+    """The half of a vector's planes that rows of four bits are multiplied with."""
+    if len(vectors.planes):
+        half = vectors.planes.shape[1] // 2
+        fetch(vectors.planes, (2 * vector + 1) * half, half)
 
 
 @unowned
 def _meet(
-    visits: Ints,  # of documents to clusters, in the order of the clusters
-    ends: Ints,  # where those to each cluster end
-    starts: Ints,  # where the scores of a visit begin
+    visits: Visits,
     met: Met,
     documents: Documents,
     weights: NDArray[np.int16],
     steps: Floats,
     near: Vectors,
     far: Vectors,
-    of_cluster: Floats,
     labels: Labels,
     changes: Overlay,
     blend: Floats,
@@ -266,9 +307,11 @@ def _meet(
     """Score the labels of cluster after cluster that are not hidden, for all documents that visit it."""
     begin, none = 0, changes.hidden[:0]
     for cluster in range(len(labels.bounds) - 1):
-        first, begin = begin, ends[cluster]
+        first, begin = begin, visits.ends[cluster]
         if first < begin:
-            here = (visits[first:begin], starts, met, documents, weights, steps, near, far, of_cluster, blend, scores)
+            if cluster + 1 < len(visits.ends) and visits.ends[cluster + 1] > begin:
+                _fetch_labels(cluster + 1, labels)
+            here = (visits, first, begin, met, documents, weights, steps, near, far, blend, scores)
             _meet_in(cluster, labels, changes.hidden, 0, *here)
             if _size(cluster, changes.added.bounds):
                 _meet_in(cluster, changes.added, none, _size(cluster, labels.bounds), *here)
@@ -280,76 +323,76 @@ def _meet_in(
     labels: Labels,
     hidden: NDArray[np.bool_],
     behind: int,  # where the scores of these labels begin among those of a visit
-    visits: Ints,
-    starts: Ints,
+    visits: Visits,
+    first: int,  # of those to this cluster
+    last: int,
     met: Met,
     documents: Documents,
     weights: NDArray[np.int16],
     steps: Floats,
     near: Vectors,
     far: Vectors,
-    of_cluster: Floats,
     blend: Floats,
     scores: Floats,
 ) -> None:
     """The same in one cluster, for its own labels or those that were added."""
-    beam = of_cluster.shape[1]
     own, end = labels.bounds[cluster], labels.bounds[cluster + 1]
     for place in range(own, end, TOGETHER):
         some = min(TOGETHER, end - place)
-        _chain_labels(place, some, labels, met)
-        for visit in visits:
-            document, to = visit // beam, starts[visit] + behind + place - own
-            shared = blend[1] * of_cluster[document, visit % beam]
-            _sum_up(documents, document, weights, met)
+        _mark(place, some, labels, met.marks)
+        for visit in range(first, last):
+            document, to = visits.documents[visit], visits.starts[visit] + behind + place - own
+            if visit + 1 < len(visits.documents):
+                _fetch_planes(near, visits.documents[visit + 1])
+                _fetch_planes(far, visits.documents[visit + 1])
+            _sum_up(documents, document, weights, place, labels, met)
             _look(place, labels, near, far, document, met.said)
             for at in range(some):
                 if not _hidden(hidden, labels.numbers[place + at]):
-                    sums = (met.sums[4 * at], met.sums[4 * at + 1], met.sums[4 * at + 2], met.sums[4 * at + 3])
-                    score = _score(place + at, labels, met.said[:, at], sums, steps[document], shared, blend)
+                    sums = (met.sums[at, 0], met.sums[at, 1], met.sums[at, 2], met.sums[at, 3])
+                    score = _score(
+                        place + at, labels, met.said[:, at], sums, steps[document], visits.shared[visit], blend
+                    )
                     scores[to + at] = score
 
 
 @inlined
-def _chain_labels(place: int, some: int, labels: Labels, met: Met) -> None:
-    """Put the tokens of a few labels into chains: of each its words, then its cues."""
-    met.chains.heads[:] = 0
-    words = np.uint32(labels.words.shape[1] if len(labels.words) else 0)
-    cues = np.uint32(labels.cues.shape[1] if len(labels.cues) else 0)
-    for label in range(some):
-        begin = np.uint32(label) << met.shift
-        for at in range(words):
-            there = begin + at
-            met.tokens[there] = labels.words[place + label, at]
-            met.pairs[there, 0] = labels.likeness[place + label, at]
-            met.pairs[there, 1] = labels.shares[place + label, at]
-            _link(met.tokens[there], there, met.chains)
-        for at in range(cues):
-            there = begin + words + at
-            met.tokens[there] = labels.cues[place + label, at]
-            met.pairs[there, 0] = labels.cue_weights[place + label, at]
-            met.pairs[there, 1] = labels.matches[place + label, at]
-            _link(met.tokens[there], there, met.chains)
+def _mark(place: int, some: int, labels: Labels, marks: NDArray[np.uint8]) -> None:
+    """Mark the tokens of a few labels from this place on."""
+    marks[:] = 0
+    for label in range(some if len(labels.words) else 0):
+        bit = np.uint8(1 << label)
+        for at in range(labels.words.shape[1]):
+            marks[np.uint32(labels.words[place + label, at]) & _LAST] |= bit
+        for at in range(labels.cues.shape[1]):
+            marks[np.uint32(labels.cues[place + label, at]) & _LAST] |= bit
 
 
 @inlined
-def _sum_up(documents: Documents, document: int, weights: NDArray[np.int16], met: Met) -> None:
-    """Likeness, share, classifier and match of a document with the few labels whose tokens are in chains."""
+def _sum_up(
+    documents: Documents, document: int, weights: NDArray[np.int16], place: int, labels: Labels, met: Met
+) -> None:
+    """Likeness, share, classifier and match of a document with the few labels from this place on that are marked."""
     met.sums[:] = 0
-    last = np.uint32(len(met.chains.heads) - 1)
+    count = 0
     for entry in range(documents.bounds[document], documents.bounds[document + 1]):
-        token, weight = documents.tokens[entry], weights[entry]
-        there = met.chains.heads[token & last]
-        while there:
-            at = there - _ONE
-            if met.tokens[at] == token:
-                to = met.to[at]
-                met.sums[to] += times(met.pairs[at, 0], weight)
-                met.sums[to + _ONE] += times(met.pairs[at, 1], weight)
-            there = met.chains.nexts[at]
+        met.entries[count] = entry  # written over by the next if nobody has its token: a branch would cost more
+        count += met.marks[documents.tokens[entry] & _LAST] > 0
+    for at in range(count):
+        entry = met.entries[at]
+        token = documents.tokens[entry]
+        marked = np.uint64(met.marks[token & _LAST])
+        while marked:
+            label = first_of(marked)
+            likeness, share, linear, match = _of_token(place + label, labels, token, weights[entry])
+            met.sums[label, 0] += likeness
+            met.sums[label, 1] += share
+            met.sums[label, 2] += linear
+            met.sums[label, 3] += match
+            marked &= marked - _BIT
 
 
-@unowned
+@compiled
 def _weigh(tokens: Tokens, values: Floats, weights: NDArray[Any]) -> np.float32:
     """What the tokens of a document weigh, in whole numbers or not; the step that makes the document's length one.
 
@@ -360,18 +403,12 @@ def _weigh(tokens: Tokens, values: Floats, weights: NDArray[Any]) -> np.float32:
         length += values[at] * values[at]
         rising = rising and (at == 0 or tokens[at - 1] < tokens[at])
     step = put(values, _HEAVIEST if weights.itemsize == 2 else 0, weights)  # or they are floats
-    for at in range(0 if rising else len(tokens)):
-        for before in range(at):
-            if tokens[before] == tokens[at]:
-                weights[before] = 0
+    if not rising:
+        order = np.argsort(tokens, kind="mergesort")  # of the same ones, in the order in which they come
+        for at in range(1, len(order)):
+            if tokens[order[at - 1]] == tokens[order[at]]:
+                weights[order[at - 1]] = 0
     return np.float32(step / max(math.sqrt(length), 1e-12))
-
-
-@unowned
-def _link(token: np.uint32, at: np.uint32, chains: Chains) -> None:
-    head = token & np.uint32(len(chains.heads) - 1)
-    chains.nexts[at] = chains.heads[head]
-    chains.heads[head] = at + _ONE
 
 
 @compiled
