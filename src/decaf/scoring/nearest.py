@@ -32,6 +32,7 @@ from decaf.scoring.lanes import (
 __all__ = ["Documents", "Maker", "Search", "Tokens", "choose", "encode", "scan", "turn"]
 
 _BINS = 512  # in which scores are counted, to tell the best apart
+_TWO_BYTES = (1 << 15) - 1  # the largest number of two bytes
 _MANY = 4096  # scores of which a part tells enough
 Tokens = NDArray[np.uint32]
 _BY_LANES = in_hardware()
@@ -53,7 +54,8 @@ class Maker(NamedTuple):
     table: NDArray[Any]  # [tokens, dim]
     scales: Floats
     gate: Floats
-    columns: Floats  # of the matrix, [dim, dim]
+    columns: NDArray[Any]  # of the matrix, [dim, dim], as whole numbers of two bytes if vectors are
+    column_scales: Floats
     bias: Floats
     unit: bool
     largest: int  # how large the whole numbers of the vectors are; 0: vectors are of floats
@@ -62,8 +64,11 @@ class Maker(NamedTuple):
     def of(cls, encoder: Encoder) -> Maker:
         """The encoder, ready to be used; vectors are of whole numbers if its table is."""
         largest = largest_entry(len(encoder.gate)) if encoder.table.dtype == np.int8 else 0
-        columns = np.ascontiguousarray(encoder.matrix.T)
-        return cls(*encoder[:3], columns, encoder.bias, encoder.unit, largest)
+        columns, scales = np.ascontiguousarray(encoder.matrix.T), np.ones(len(encoder.gate), dtype=np.float32)
+        if largest:  # reading them is what takes time
+            scales = np.maximum(np.abs(columns).max(axis=1), np.float32(1e-30)) / np.float32(_TWO_BYTES)
+            columns = np.rint(columns / scales[:, None]).astype(np.int16)
+        return cls(*encoder[:3], columns, scales, encoder.bias, encoder.unit, largest)
 
 
 @in_any_order
@@ -112,12 +117,13 @@ def _mix(bag: Floats, maker: Maker, above: Ints, vector: Floats) -> None:
     fours = count // 4 * 4
     for at in range(0, fours, 4):
         first, second, third, fourth = above[at], above[at + 1], above[at + 2], above[at + 3]
-        of_first, of_second, of_third, of_fourth = bag[first], bag[second], bag[third], bag[fourth]
+        of_first, of_second = bag[first] * maker.column_scales[first], bag[second] * maker.column_scales[second]
+        of_third, of_fourth = bag[third] * maker.column_scales[third], bag[fourth] * maker.column_scales[fourth]
         for to in range(dim):
             left = of_first * maker.columns[first, to] + of_second * maker.columns[second, to]
             vector[to] += left + (of_third * maker.columns[third, to] + of_fourth * maker.columns[fourth, to])
     for at in range(fours, count):
-        weight = bag[above[at]]
+        weight = bag[above[at]] * maker.column_scales[above[at]]
         for to in range(dim):
             vector[to] += weight * maker.columns[above[at], to]
     length = np.float32(0)
