@@ -121,9 +121,10 @@ def test_few_bits_are_close(precision: str, same: float, apart: float) -> None:
     assert np.quantile(np.abs(found.scores[there] - expected.scores[there]), 0.95) < apart
 
 
-@pytest.mark.parametrize("size", [1, 255, 256, 257, 600])
-def test_threads_and_company_change_nothing(size: int) -> None:
-    made, rows = model(instance(mixed=mixed())), documents(600)[:size] if size > 3 else documents(600)[5:6]
+@pytest.mark.parametrize("precision", ["float32", "int4"])
+@pytest.mark.parametrize("size", [1, 40, fast._ALONE, fast._ALONE + 1, fast._TOGETHER + 5])
+def test_threads_and_company_change_nothing(size: int, precision: str) -> None:
+    made, rows = model(instance(mixed=mixed()), precision=precision), documents(size + 5)[5:]
     one, many = FastScorer(made), FastScorer(made, threads=4)
     expected = one.top(rows, 5)
     found = many.top(rows, 5)

@@ -26,7 +26,8 @@ from decaf.scoring.scorer import Changes, check_tokens
 
 __all__ = ["FastScorer"]
 
-_DOCUMENTS = 1024  # of one thread at a time
+_ALONE = 1024  # documents that one thread answers
+_TOGETHER = 4096  # documents of one thread at a time: the more, the more meet at a cluster
 _MANY = 16  # documents for which meeting at clusters pays
 _COMPARED = 32  # documents compared with all clusters at a time
 
@@ -66,10 +67,11 @@ class FastScorer:
         at = self._tail if tail is None else self._model.tail(tail)
         check_tokens(documents, self._tokens)
         given, count = _documents(documents), documents.shape[0]
-        if count <= _DOCUMENTS:
+        if count <= _ALONE:
             return Predictions(*self._top(given, top, at))
-        cuts = range(0, count, _DOCUMENTS)
-        parts = [given._replace(bounds=given.bounds[start : start + _DOCUMENTS + 1]) for start in cuts]
+        rounds = -(-count // (_TOGETHER * self._threads))
+        size = -(-count // (rounds * self._threads))  # all threads have the same to do
+        parts = [given._replace(bounds=given.bounds[start : start + size + 1]) for start in range(0, count, size)]
         found = []
         with progress("predicting", count) as advance, ThreadPoolExecutor(self._threads) as pool:
             for answer in pool.map(lambda part: self._top(part, top, at), parts):

@@ -31,6 +31,7 @@ __all__ = [
     "Table",
     "above_by_lanes",
     "above_by_loop",
+    "add_row",
     "bytes_by_lanes",
     "cut",
     "fetch",
@@ -387,6 +388,23 @@ def _fetch(typing: _Any, rows: _Any, first: _Any, count: _Any) -> _Any:
 
 
 @intrinsic
+def _add_row(typing: _Any, rows: _Any, row: _Any, weight: _Any, sums: _Any) -> _Any:
+    """Add a row of sixteen numbers, each times a weight, to sixteen sums."""
+    del typing, row, weight
+
+    def made(context: _Any, builder: _Any, signature: _Any, given: _Any) -> _Any:
+        del signature
+        of_rows, of_sums = (_Bytes(context, builder, kind, given[at]) for at, kind in ((0, rows), (3, sums)))
+        numbers = of_rows.load(_times(builder, given[1], 2 * LANES), ir.VectorType(ir.IntType(16), LANES))
+        weights, first = _spread(builder, builder.sext(given[2], _INT), _INTS), ir.Constant(given[1].type, 0)
+        more = builder.mul(builder.sext(numbers, _INTS), weights)
+        of_sums.store(first, builder.add(of_sums.load(first, _INTS), more))
+        return context.get_dummy_value()
+
+    return types.void(rows, types.intp, types.int16, sums), made
+
+
+@intrinsic
 def _first_of(typing: _Any, bits: _Any) -> _Any:
     """The place of the lowest bit; there must be one."""
     del typing, bits
@@ -401,6 +419,7 @@ def _first_of(typing: _Any, bits: _Any) -> _Any:
 # As compiled code calls them.
 same = cast("Callable[[Places, Places, int, np.uint32], np.uint64]", _same)
 first_of = cast("Callable[[np.uint64], int]", _first_of)
+add_row = cast("Callable[[NDArray[np.int16], int, np.int16, Places], None]", _add_row)
 fetch = cast("Callable[[NDArray[Any], int, int], None]", _fetch)
 _of_bytes, _of_halves = _of_rows(halves=False), _of_rows(halves=True)
 

@@ -19,15 +19,15 @@ from decaf.networks.words import LEAST_SHARE
 from decaf.packed import Floats, Ints, Labels, Overlay
 from decaf.scoring import arithmetic, lanes, nearest
 from decaf.scoring.arithmetic import TOGETHER, Vectors, fours, nothing, products, put, times
-from decaf.scoring.lanes import LANES, fetch, first_of, same
+from decaf.scoring.lanes import LANES, add_row, fetch, first_of, same
 from decaf.scoring.nearest import Documents, Maker, Search, Tokens, choose, encode, scan, turn
 
 __all__ = ["answer", "rank", "rank_apart", "rank_together"]
 
-_MARKS = 4096  # places for tokens of a few labels, by their last bits
+_HEADS = 4096  # chains of tokens, by their last bits
 _USUAL = 2 * LANES  # words and cues of a label, which are compared at once
-_LAST, _WITHIN = np.uint32(_MARKS - 1), np.uint32(_USUAL - 1)  # without a sign: numba looks for no places below 0
-_BIT, _UPPER, _BEYOND = np.uint64(1), np.uint64(_USUAL), np.uint64(1 << _USUAL)
+_ONE, _TWO, _BIT = np.uint32(1), np.uint32(2), np.uint64(1)  # without a sign: numba looks for no places below 0
+_LAST = np.uint32(_HEADS - 1)
 _LEAST = np.float32(LEAST_SHARE)
 _LOG_LEAST = math.log(_LEAST)
 _HEAVIEST = (1 << 15) - 1  # what the heaviest token of a document weighs in whole numbers
@@ -44,11 +44,14 @@ class Visits(NamedTuple):
 
 
 class Met(NamedTuple):
-    """A few labels of a cluster that documents meet, and what a document has to do with them."""
+    """A few labels of a cluster that documents meet: their tokens, each once, and what it weighs in each label."""
 
-    marks: NDArray[np.uint8]  # a bit for each label that may have a token, by the token's last bits
-    entries: NDArray[np.int64]  # of a document, those whose tokens any of them may have
-    sums: NDArray[np.int32]  # likeness, share, classifier and match of each label, [labels, 4]
+    heads: NDArray[np.uint16]  # by the last bits of a token, the first of its chain; places are counted from 1
+    nexts: NDArray[np.uint16]  # by place; 0 ends a chain
+    tokens: Tokens
+    weights: NDArray[np.int16]  # in likeness, share, classifier and match of each label, [tokens, labels x 4]
+    entries: NDArray[np.int64]  # of a document, those whose tokens may be among them
+    sums: NDArray[np.int32]  # likeness, share, classifier and match of each label with a document
     said: Floats  # what their vectors say, [2, labels]
 
 
@@ -122,42 +125,33 @@ def _visit(
 
 @inlined
 def _sums(place: int, labels: Labels, tokens: Tokens, weights: NDArray[Any]) -> tuple[Any, Any, Any, Any]:
-    """Likeness, share, classifier and match of a label with a document."""
+    """Likeness, share, classifier and match of a label with a document, token by token."""
     likeness, share = nothing(labels.likeness), nothing(labels.shares)
     linear, match = nothing(labels.cue_weights), nothing(labels.matches)
-    for entry in range(len(tokens) if len(labels.words) else 0):
-        more = _of_token(place, labels, tokens[entry], weights[entry])
-        likeness, share, linear, match = likeness + more[0], share + more[1], linear + more[2], match + more[3]
-    return likeness, share, linear, match
-
-
-@inlined
-def _of_token(place: int, labels: Labels, token: np.uint32, weight: Any) -> tuple[Any, Any, Any, Any]:  # noqa: ANN401
-    """What one token of a document adds to them."""
-    likeness, share = nothing(labels.likeness), nothing(labels.shares)
-    linear, match = nothing(labels.cue_weights), nothing(labels.matches)
-    words, cues = labels.words.shape[1], labels.cues.shape[1]
-    if words == _USUAL and cues == _USUAL:
-        bits = same(labels.words, labels.cues, place, token)
-        none = weight - weight
-        while bits:
-            of_words, of_cues = bits & (_BEYOND - _BIT), bits >> _UPPER  # of each the first, if there is one
-            word, here = np.uint32(first_of(of_words | _BEYOND)) & _WITHIN, weight if of_words else none
-            likeness += times(labels.likeness[place, word], here)
-            share += times(labels.shares[place, word], here)
-            cue, here = np.uint32(first_of(of_cues | _BEYOND)) & _WITHIN, weight if of_cues else none
-            linear += times(labels.cue_weights[place, cue], here)
-            match += times(labels.matches[place, cue], here)
-            bits = (of_words & (of_words - _BIT)) | ((of_cues & (of_cues - _BIT)) << _UPPER)
-        return likeness, share, linear, match
-    for at in range(words):
-        if np.uint32(labels.words[place, at]) == token:
-            likeness += times(labels.likeness[place, at], weight)
-            share += times(labels.shares[place, at], weight)
-    for at in range(cues):
-        if np.uint32(labels.cues[place, at]) == token:
-            linear += times(labels.cue_weights[place, at], weight)
-            match += times(labels.matches[place, at], weight)
+    words, cues = (labels.words.shape[1], labels.cues.shape[1]) if len(labels.words) else (0, 0)
+    usual = words == _USUAL and cues == _USUAL
+    for entry in range(len(tokens)):
+        token, weight = tokens[entry], weights[entry]
+        if usual:
+            bits = same(labels.words, labels.cues, place, token)
+            while bits:
+                at = first_of(bits)
+                if at < _USUAL:
+                    likeness += times(labels.likeness[place, at], weight)
+                    share += times(labels.shares[place, at], weight)
+                else:
+                    linear += times(labels.cue_weights[place, at - _USUAL], weight)
+                    match += times(labels.matches[place, at - _USUAL], weight)
+                bits &= bits - _BIT
+            continue
+        for at in range(words):
+            if np.uint32(labels.words[place, at]) == token:
+                likeness += times(labels.likeness[place, at], weight)
+                share += times(labels.shares[place, at], weight)
+        for at in range(cues):
+            if np.uint32(labels.cues[place, at]) == token:
+                linear += times(labels.cue_weights[place, at], weight)
+                match += times(labels.matches[place, at], weight)
     return likeness, share, linear, match
 
 
@@ -223,11 +217,19 @@ def rank_together(
     firsts, visits = _visits(clusters, of_cluster, labels.bounds, changes.added.bounds, blend)
     scores = np.full(firsts[-1], -np.inf, np.float32)
     parts = (documents, weights, steps, near, far, labels, changes, blend)
-    longest = 0
+    longest = 1
     for document in range(count):
         longest = max(longest, documents.bounds[document + 1] - documents.bounds[document])
-    sums, said = np.empty((TOGETHER, 4), np.int32), np.empty((2, TOGETHER), np.float32)
-    met = Met(np.empty(_MARKS, np.uint8), np.empty(longest + 1, np.int64), sums, said)
+    most = TOGETHER * (labels.words.shape[1] + labels.cues.shape[1])
+    met = Met(
+        np.zeros(_HEADS, np.uint16),
+        np.zeros(most, np.uint16),
+        np.zeros(most, np.uint32),
+        np.zeros((most, LANES), np.int16),
+        np.zeros(longest, np.int64),
+        np.zeros(LANES, np.int32),
+        np.zeros((2, TOGETHER), np.float32),
+    )
     _meet(visits, met, *parts, scores)
     for document in range(count):
         if documents.bounds[document] < documents.bounds[document + 1]:
@@ -339,17 +341,17 @@ def _meet_in(
     own, end = labels.bounds[cluster], labels.bounds[cluster + 1]
     for place in range(own, end, TOGETHER):
         some = min(TOGETHER, end - place)
-        _mark(place, some, labels, met.marks)
+        _collect(place, some, labels, met)
         for visit in range(first, last):
             document, to = visits.documents[visit], visits.starts[visit] + behind + place - own
             if visit + 1 < len(visits.documents):
                 _fetch_planes(near, visits.documents[visit + 1])
                 _fetch_planes(far, visits.documents[visit + 1])
-            _sum_up(documents, document, weights, place, labels, met)
+            _sum_up(documents, document, weights, met)
             _look(place, labels, near, far, document, met.said)
             for at in range(some):
                 if not _hidden(hidden, labels.numbers[place + at]):
-                    sums = (met.sums[at, 0], met.sums[at, 1], met.sums[at, 2], met.sums[at, 3])
+                    sums = (met.sums[4 * at], met.sums[4 * at + 1], met.sums[4 * at + 2], met.sums[4 * at + 3])
                     score = _score(
                         place + at, labels, met.said[:, at], sums, steps[document], visits.shared[visit], blend
                     )
@@ -357,39 +359,70 @@ def _meet_in(
 
 
 @inlined
-def _mark(place: int, some: int, labels: Labels, marks: NDArray[np.uint8]) -> None:
-    """Mark the tokens of a few labels from this place on."""
-    marks[:] = 0
+def _collect(place: int, some: int, labels: Labels, met: Met) -> None:
+    """Collect the tokens of a few labels from this place on."""
+    met.heads[:] = 0
+    met.nexts[:] = 0
+    met.weights[:] = 0
+    count = np.uint32(0)
     for label in range(some if len(labels.words) else 0):
-        bit = np.uint8(1 << label)
-        for at in range(labels.words.shape[1]):
-            marks[np.uint32(labels.words[place + label, at]) & _LAST] |= bit
-        for at in range(labels.cues.shape[1]):
-            marks[np.uint32(labels.cues[place + label, at]) & _LAST] |= bit
+        of, to = np.uint32(place + label), np.uint32(4 * label)
+        for at in range(np.uint32(labels.words.shape[1])):
+            likeness, share = labels.likeness[of, at], labels.shares[of, at]
+            if likeness | share:
+                there, count = _placed(np.uint32(labels.words[of, at]), met, count)
+                met.weights[there, to] += likeness
+                met.weights[there, to + _ONE] += share
+        for at in range(np.uint32(labels.cues.shape[1])):
+            linear, match = labels.cue_weights[of, at], labels.matches[of, at]
+            if linear | match:
+                there, count = _placed(np.uint32(labels.cues[of, at]), met, count)
+                met.weights[there, to + _TWO] += linear
+                met.weights[there, to + _TWO + _ONE] += match
 
 
 @inlined
-def _sum_up(
-    documents: Documents, document: int, weights: NDArray[np.int16], place: int, labels: Labels, met: Met
-) -> None:
-    """Likeness, share, classifier and match of a document with the few labels from this place on that are marked."""
+def _placed(token: np.uint32, met: Met, count: np.uint32) -> tuple[np.uint32, np.uint32]:
+    """Where a token is, now at the latest; and how many there are. Hardly a branch goes wrong here."""
+    head = np.uint32(met.heads[token & _LAST])
+    count += np.uint32(head == 0)
+    there = (head if head else count) - _ONE
+    if head and met.tokens[there] != token:  # another one of the chain
+        while met.tokens[there] != token and met.nexts[there]:
+            there = np.uint32(met.nexts[there]) - _ONE
+        if met.tokens[there] != token:
+            count += _ONE
+            met.nexts[there] = count
+            there = count - _ONE
+        met.tokens[there] = token
+    else:
+        met.tokens[there] = token
+        met.heads[token & _LAST] = there + _ONE
+    return there, count
+
+
+@inlined
+def _place_of(token: np.uint32, met: Met) -> np.uint32:
+    """The place of a token, counted from 1; 0 if it is not there."""
+    at = np.uint32(met.heads[token & _LAST])
+    while at and met.tokens[at - _ONE] != token:
+        at = np.uint32(met.nexts[at - _ONE])
+    return at
+
+
+@inlined
+def _sum_up(documents: Documents, document: int, weights: NDArray[np.int16], met: Met) -> None:
+    """Likeness, share, classifier and match of a document with the few labels whose tokens were collected."""
     met.sums[:] = 0
     count = 0
     for entry in range(documents.bounds[document], documents.bounds[document + 1]):
         met.entries[count] = entry  # written over by the next if nobody has its token: a branch would cost more
-        count += met.marks[documents.tokens[entry] & _LAST] > 0
-    for at in range(count):
-        entry = met.entries[at]
-        token = documents.tokens[entry]
-        marked = np.uint64(met.marks[token & _LAST])
-        while marked:
-            label = first_of(marked)
-            likeness, share, linear, match = _of_token(place + label, labels, token, weights[entry])
-            met.sums[label, 0] += likeness
-            met.sums[label, 1] += share
-            met.sums[label, 2] += linear
-            met.sums[label, 3] += match
-            marked &= marked - _BIT
+        count += met.heads[documents.tokens[entry] & _LAST] > 0
+    for number in range(count):
+        entry = met.entries[number]
+        at = _place_of(documents.tokens[entry], met)
+        if at:
+            add_row(met.weights, int(at - _ONE), weights[entry], met.sums)
 
 
 @compiled
