@@ -109,18 +109,14 @@ def _bytes(rows: NDArray[Any], four: Four, vectors: Vectors, vector: int, found:
     if beyond(rows, max(four)):
         of_bytes(rows, four, vectors.values, vector, found)
     else:
-        sums, less = bytes_by_lanes(rows, four, vectors.planes, vector), _SHIFT * vectors.sums[vector]
-        for number in range(len(four)):
-            found[number] = np.float32(np.int32(sums[number] - less))
+        bytes_by_lanes(rows, four, vectors.planes, vector, _SHIFT * vectors.sums[vector], found)
 
 
 def _halves(rows: NDArray[Any], four: Four, vectors: Vectors, vector: int, found: Floats) -> None:
     if beyond(rows, max(four)):
         of_halves(rows, four, vectors.values, vector, vectors.sums[vector], found)
     else:
-        sums, less = halves_by_lanes(rows, four, vectors.planes, vector), _MIDDLE * vectors.sums[vector]
-        for number in range(len(four)):
-            found[number] = np.float32(np.int32(sums[number] - less))
+        halves_by_lanes(rows, four, vectors.planes, vector, _MIDDLE * vectors.sums[vector], found)
 
 
 def _bytes_by_loop(rows: NDArray[Any], four: Four, vectors: Vectors, vector: int, found: Floats) -> None:

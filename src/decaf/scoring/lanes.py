@@ -27,7 +27,6 @@ __all__ = [
     "SHIFT",
     "Four",
     "Places",
-    "Sums",
     "Table",
     "above_by_lanes",
     "above_by_loop",
@@ -55,7 +54,6 @@ _ONE = np.uint32(1)
 LINE = LANES * _BYTES  # bytes that one instruction takes
 Places = NDArray[np.int32]
 Four = tuple[int, int, int, int]
-Sums = tuple[np.int32, np.int32, np.int32, np.int32]
 llvmlite.binding.initialize_native_asmparser()
 drop_stale(__file__)
 
@@ -193,7 +191,7 @@ def _times(builder: _Any, number: _Any, factor: int) -> _Any:
 def _spread(builder: _Any, number: _Any, lanes: _Any) -> _Any:
     """The same number in all lanes."""
     nothing, zero = ir.Constant(lanes, ir.Undefined), ir.Constant(ir.IntType(32), 0)
-    everywhere = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    everywhere = ir.Constant(ir.VectorType(ir.IntType(32), lanes.count), [0] * lanes.count)
     return builder.shuffle_vector(builder.insert_element(nothing, number, zero), nothing, everywhere)
 
 
@@ -301,11 +299,14 @@ def _of_rows(*, halves: bool) -> _Any:
     """A function that multiplies four rows with a vector in planes: of bytes, or of halves of bytes."""
 
     @intrinsic
-    def multiplied(typing: _Any, rows: _Any, four: _Any, planes: _Any, vector: _Any) -> _Any:
-        del typing, vector
+    def multiply(typing: _Any, rows: _Any, four: _Any, planes: _Any, vector: _Any, less: _Any, found: _Any) -> _Any:
+        del typing, vector, less
 
         def made(context: _Any, builder: _Any, signature: _Any, given: _Any) -> _Any:
-            of_rows, of_planes = (_Bytes(context, builder, kind, given[at]) for at, kind in ((0, rows), (2, planes)))
+            del signature
+            of_rows, of_planes, of_found = (
+                _Bytes(context, builder, kind, given[at]) for at, kind in ((0, rows), (2, planes), (5, found))
+            )
             width, long = (builder.extract_value(array.shape, 1) for array in (of_rows, of_planes))
             half = builder.udiv(long, ir.Constant(long.type, 8))
             numbers = zip(cgutils.unpack_tuple(builder, given[1]), four, strict=True)
@@ -328,20 +329,40 @@ def _of_rows(*, halves: bool) -> _Any:
                         slot = slots[number // len(taken)]
                         part = taken[number % len(taken)]
                         builder.store(builder.call(_INSTRUCTION, [part, bytes_, builder.load(slot)]), slot)
-            name, kind = f"llvm.vector.reduce.add.v{LANES}i32", ir.FunctionType(_INT, [_INTS])
-            add_up = cgutils.get_or_insert_function(builder.module, kind, name)
-            totals = []
-            for low, high in sums:
-                lanes = builder.add(builder.load(low), builder.shl(builder.load(high), _everywhere(8)))
-                totals.append(builder.call(add_up, [lanes]))
-            return context.make_tuple(builder, signature.return_type, totals)
+            lanes = [
+                builder.add(builder.load(low), builder.shl(builder.load(high), _everywhere(8))) for low, high in sums
+            ]
+            totals = _added_up(builder, lanes)
+            rest = builder.sub(totals, _spread(builder, given[4], totals.type))
+            of_found.store(ir.Constant(given[3].type, 0), builder.sitofp(rest, ir.VectorType(ir.FloatType(), 4)))
+            return context.get_dummy_value()
 
-        return _SUMS(rows, four, planes, types.intp), made
+        return types.void(rows, four, planes, types.intp, types.int32, found), made
 
-    return multiplied
+    return multiply
 
 
-_SUMS: _Any = types.UniTuple(types.int32, 4)  # type: ignore[no-untyped-call]
+def _added_up(builder: _Any, lanes: list[_Any]) -> _Any:
+    """The sums over the lanes of each of four vectors, side by side."""
+
+    def both(one: _Any, other: _Any, lower: list[int], upper: list[int]) -> _Any:
+        """The sum of lanes that are picked from two vectors, and of others."""
+        picked = (ir.Constant(ir.VectorType(_INT, len(places)), places) for places in (lower, upper))
+        return builder.add(*(builder.shuffle_vector(one, other, places) for places in picked))
+
+    def quarters(*wanted: int) -> list[int]:
+        """These places of every quarter; from sixteen on they are of the other vector."""
+        return [first + place for first in range(0, LANES, 4) for place in wanted]
+
+    left, right = (
+        both(one, other, quarters(0, LANES, 1, LANES + 1), quarters(2, LANES + 2, 3, LANES + 3))
+        for one, other in (lanes[:2], lanes[2:])
+    )
+    four = both(left, right, quarters(0, 1, LANES, LANES + 1), quarters(2, 3, LANES + 2, LANES + 3))
+    eight = both(four, four, list(range(8)), list(range(8, 16)))
+    return both(eight, eight, list(range(4)), list(range(4, 8)))
+
+
 _LOWER, _SIGNS, _HALF = 0x0F0F0F0F, 0x80808080, 4  # the lower halves of four bytes, their signs, bits of a half
 
 
@@ -425,15 +446,19 @@ _of_bytes, _of_halves = _of_rows(halves=False), _of_rows(halves=True)
 
 
 @unowned
-def bytes_by_lanes(rows: NDArray[np.int8], four: Four, planes: NDArray[Any], vector: int) -> Sums:
-    """The sums of the products of four rows of bytes, `SHIFT` added to each, and a vector in planes.
+def bytes_by_lanes(
+    rows: NDArray[np.int8], four: Four, planes: NDArray[Any], vector: int, less: np.int32, found: Floats
+) -> None:
+    """The sums of the products of four rows of bytes, `SHIFT` added to each, and a vector in planes, less a number.
 
     Behind each row there must be others, or room, up to the next multiple of 64 bytes; the vector is 0 there.
     """
-    return _of_bytes(rows, four, planes, vector)  # type: ignore[no-any-return]
+    _of_bytes(rows, four, planes, vector, less, found)
 
 
 @unowned
-def halves_by_lanes(rows: NDArray[np.uint8], four: Four, planes: NDArray[Any], vector: int) -> Sums:
+def halves_by_lanes(
+    rows: NDArray[np.uint8], four: Four, planes: NDArray[Any], vector: int, less: np.int32, found: Floats
+) -> None:
     """The same of rows of halves of bytes, the lower half first."""
-    return _of_halves(rows, four, planes, vector)  # type: ignore[no-any-return]
+    _of_halves(rows, four, planes, vector, less, found)

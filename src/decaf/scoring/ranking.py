@@ -29,7 +29,7 @@ _USUAL = 2 * LANES  # words and cues of a label, which are compared at once
 _ONE, _TWO, _BIT = np.uint32(1), np.uint32(2), np.uint64(1)  # without a sign: numba looks for no places below 0
 _LAST = np.uint32(_HEADS - 1)
 _LEAST = np.float32(LEAST_SHARE)
-_LOG_LEAST = math.log(_LEAST)
+_LOG_LEAST = np.float32(math.log(_LEAST))
 _HEAVIEST = (1 << 15) - 1  # what the heaviest token of a document weighs in whole numbers
 drop_stale(__file__, [packed.__file__, arithmetic.__file__, lanes.__file__, nearest.__file__])
 
@@ -183,11 +183,12 @@ def _score(
     if len(labels.texts):
         score += blend[0] * said[1]
     if len(labels.words):
-        likeness, share, linear, match = sums
+        likeness, share = np.float32(sums[0]), np.float32(sums[1])
+        linear, match = np.float32(sums[2]), np.float32(sums[3])
         score += blend[2] * (likeness * (labels.likeness_scales[place] * step))
         of_share = _LOG_LEAST
         if share > 0:
-            of_share = math.log(share * (labels.share_scales[place] * step) + _LEAST)
+            of_share = np.float32(math.log(share * (labels.share_scales[place] * step) + _LEAST))
         score += blend[3] * of_share
         score += blend[4] * (linear * (labels.cue_scales[place] * step) + labels.cue_bias[place])
         score += blend[6] * (match * (labels.match_scales[place] * step))
