@@ -42,10 +42,6 @@ class Vectors(NamedTuple):
         worth: Floats = self.values[:, :dim] * self.steps[:, None]
         return worth
 
-    def some(self, part: slice) -> Vectors:
-        """Some of them."""
-        return Vectors(self.values[part], self.steps[part], self.sums[part], self.planes[part])
-
 
 def blank(count: int, dim: int, *, whole: bool) -> Vectors:
     """Room for vectors. Whole numbers have room for a few more, all 0: loops by the dozen leave no rest."""

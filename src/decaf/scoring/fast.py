@@ -20,7 +20,7 @@ from decaf.progress import progress
 from decaf.scoring.arithmetic import Vectors, blank
 from decaf.scoring.exact import CANDIDATES, averaged
 from decaf.scoring.lanes import width
-from decaf.scoring.nearest import Documents, Maker, Search, choose, encode, scan, turn
+from decaf.scoring.nearest import Documents, Maker, Search, encode, find
 from decaf.scoring.ranking import answer, rank, rank_apart, rank_together
 from decaf.scoring.scorer import Changes, check_tokens
 
@@ -161,13 +161,7 @@ class _Instance:
         count, search = len(vectors.values), self._search
         clusters = np.full((count, self._beam), -1, dtype=np.int64)
         scores = np.full(clusters.shape, -np.inf, dtype=np.float32)
-        for start in range(0, count, _COMPARED):
-            part = slice(start, start + _COMPARED)
-            some = vectors.some(part)
-            whole, steps, rough = self._room(len(some.values))
-            turn(some, search, whole, steps)
-            scan(whole, steps, search.first, rough)
-            choose(some, search, rough, self._effort, clusters[part], scores[part])
+        find(vectors, search, self._effort, *self._room(min(count, _COMPARED)), clusters, scores)
         return clusters, scores
 
     def _room(self, count: int) -> tuple[NDArray[np.uint8], Floats, Floats]:

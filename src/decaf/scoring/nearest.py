@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decaf import packed
-from decaf.compiled import drop_stale, in_any_order, unowned_in_any_order
+from decaf.compiled import compiled, drop_stale, in_any_order, unowned_in_any_order
 from decaf.packed import Clusters, Encoder, Floats, Ints, quantised
 from decaf.scoring import arithmetic, lanes
 from decaf.scoring.arithmetic import TOGETHER, Vectors, finish, fours, largest_entry, products, put
@@ -29,7 +29,7 @@ from decaf.scoring.lanes import (
     shift,
 )
 
-__all__ = ["Documents", "Maker", "Search", "Tokens", "choose", "encode", "scan", "turn"]
+__all__ = ["Documents", "Maker", "Search", "Tokens", "encode", "find"]
 
 _BINS = 512  # in which scores are counted, to tell the best apart
 _TWO_BYTES = (1 << 15) - 1  # the largest number of two bytes
@@ -152,6 +152,29 @@ class Search(NamedTuple):
         return cls(*quantised(clusters.rotation, precision), first, clusters.weights, clusters.scales, clusters.bias)
 
 
+@compiled
+def find(
+    vectors: Vectors,
+    search: Search,
+    effort: int,
+    whole: NDArray[np.uint8],  # room for this and the next two, for so many documents as are compared at a time
+    steps: Floats,
+    rough: Floats,
+    clusters: Ints,  # the best [documents, beam], -1 for none, in no order
+    of_cluster: Floats,  # their scores
+) -> None:
+    """The best clusters of documents."""
+    for first in range(0, len(clusters), max(len(whole), 1)):
+        last = min(first + len(whole), len(clusters))
+        some = Vectors(
+            vectors.values[first:last], vectors.steps[first:last], vectors.sums[first:last], vectors.planes[first:last]
+        )
+        room = (whole[: last - first], steps[: last - first])
+        turn(some, search, *room)
+        scan(*room, search.first, rough)
+        choose(some, search, rough[: last - first], effort, clusters[first:last], of_cluster[first:last])
+
+
 @in_any_order
 def turn(vectors: Vectors, search: Search, whole: NDArray[np.uint8], steps: Floats) -> None:
     """Vectors along the few directions of the clusters, in bytes [documents, narrow] of so large steps."""
@@ -172,8 +195,8 @@ def choose(
     search: Search,
     rough: Floats,  # scores along few directions, [documents, clusters or more]
     effort: int,
-    clusters: Ints,  # the best [documents, beam], -1 for none, in no order
-    of_cluster: Floats,  # their scores
+    clusters: Ints,
+    of_cluster: Floats,
 ) -> None:
     """Look in full at the clusters whose rough scores are best."""
     count, beam = len(search.bias), clusters.shape[1]

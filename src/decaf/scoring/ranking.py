@@ -20,7 +20,7 @@ from decaf.packed import Floats, Ints, Labels, Overlay
 from decaf.scoring import arithmetic, lanes, nearest
 from decaf.scoring.arithmetic import TOGETHER, Vectors, fours, nothing, products, put, times
 from decaf.scoring.lanes import LANES, add_row, fetch, first_of, same
-from decaf.scoring.nearest import Documents, Maker, Search, Tokens, choose, encode, scan, turn
+from decaf.scoring.nearest import Documents, Maker, Search, Tokens, encode, find
 
 __all__ = ["answer", "rank", "rank_apart", "rank_together"]
 
@@ -518,9 +518,7 @@ def answer(
     encode(documents, near, of_near)
     encode(documents, far, of_far)
     clusters, of_cluster = np.full((count, beam), -1, np.int64), np.full((count, beam), -np.inf, np.float32)
-    turn(of_near, search, whole, steps)
-    scan(whole, steps, search.first, rough)
-    choose(of_near, search, rough, effort, clusters, of_cluster)
+    find(of_near, search, effort, whole, steps, rough, clusters, of_cluster)
     rank(documents, of_near, of_far, clusters, of_cluster, labels, changes, blend, found, chances)
 
 
