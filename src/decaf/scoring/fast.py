@@ -21,7 +21,7 @@ from decaf.scoring.arithmetic import Vectors, blank
 from decaf.scoring.exact import CANDIDATES, averaged
 from decaf.scoring.lanes import width
 from decaf.scoring.nearest import Documents, Maker, Search, encode, find
-from decaf.scoring.ranking import answer, rank, rank_apart, rank_together
+from decaf.scoring.ranking import WIDEST, answer, rank, rank_apart, rank_together
 from decaf.scoring.scorer import Changes, check_tokens
 
 __all__ = ["FastScorer"]
@@ -109,6 +109,7 @@ class _Instance:
         self._packed, self._changes, self._beam = packed, changes, min(packed.beam, clusters)
         self._near, self._far, self._search = _ready(packed)
         self._whole = packed.labels.weights.dtype != np.float32  # sums are of whole numbers
+        self._meeting = self._whole and max(packed.labels.words.shape[1], packed.labels.cues.shape[1]) <= WIDEST
         self._effort = max(max(400, clusters // 128) if effort is None else effort, self._beam)
         self._asked = packed.shortlister() if packed.above or packed.searched else None  # not scanned
         self._blend = lru_cache(maxsize=64)(lambda tail: None if packed.curve is None else packed.curve.at(tail))
@@ -145,7 +146,7 @@ class _Instance:
             rank_apart(documents, far, clusters, of_cluster, packed.labels, changes, found, chances)
             return found, chances
         listed = (documents, near, far, clusters, of_cluster, packed.labels, changes, blend)
-        (rank_together if self._whole and count >= _MANY else rank)(*listed, found, chances)
+        (rank_together if self._meeting and count >= _MANY else rank)(*listed, found, chances)
         return found, chances
 
     def _encoded(self, documents: Documents, maker: Maker) -> Vectors:

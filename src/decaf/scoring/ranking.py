@@ -22,8 +22,9 @@ from decaf.scoring.arithmetic import TOGETHER, Vectors, fours, nothing, products
 from decaf.scoring.lanes import LANES, add_row, fetch, first_of, same
 from decaf.scoring.nearest import Documents, Maker, Search, Tokens, encode, find
 
-__all__ = ["answer", "rank", "rank_apart", "rank_together"]
+__all__ = ["WIDEST", "answer", "rank", "rank_apart", "rank_together"]
 
+WIDEST = 256  # words, or cues, of labels that documents may meet at: the weights of as many fit into two bytes
 _HEADS = 4096  # chains of tokens, by their last bits
 _USUAL = 2 * LANES  # words and cues of a label, which are compared at once
 _ONE, _TWO, _BIT = np.uint32(1), np.uint32(2), np.uint64(1)  # without a sign: numba looks for no places below 0
@@ -208,7 +209,10 @@ def rank_together(
     found: Ints,
     chances: Floats,
 ) -> None:
-    """The same for many documents: those that look into a cluster meet there, and its labels are read once."""
+    """The same for many documents: those that look into a cluster meet there, and its labels are read once.
+
+    Labels have few bits, and at most `WIDEST` words and cues each.
+    """
     count = len(clusters)
     weights, steps = np.empty(len(documents.tokens), np.int16), np.empty(count, np.float32)
     for document in range(count):
