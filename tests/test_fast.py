@@ -20,7 +20,7 @@ from decaf.datasets import Items
 from decaf.errors import ModelError
 from decaf.networks import Instance, Rows
 from decaf.packed import Labels, Overlay, Packed, whole
-from decaf.scoring import arithmetic, fast, lanes, nearest, ranking
+from decaf.scoring import arithmetic, fast, lanes, meeting, nearest, ranking
 from decaf.scoring.exact import ExactScorer
 from decaf.scoring.fast import FastScorer
 from decaf.scoring.scorer import Changes
@@ -301,7 +301,7 @@ def test_documents_that_meet_at_clusters_are_answered_as_if_alone(words: bool, s
     near, far = (scorer._encoded(given, maker) for maker in (scorer._near, scorer._far))
     listed = (given, near, far, *scorer._nearest(near), packed.labels, overlay, scorer._blend(0.3))
     found = []
-    for kernel in (ranking.rank, ranking.rank_together):
+    for kernel in (ranking.rank, meeting.rank_together):
         ids, chances = np.full((size, 9), -1), np.full((size, 9), -np.inf, dtype=np.float32)
         kernel(*listed, ids, chances)
         found.append((ids, chances))

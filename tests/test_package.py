@@ -111,6 +111,7 @@ ORDER = [
     "decaf.scoring.arithmetic",
     "decaf.scoring.nearest",
     "decaf.scoring.ranking",
+    "decaf.scoring.meeting",
     "decaf.scoring.fast",
     "decaf.scoring.explain",
     "decaf.scoring",

@@ -20,8 +20,9 @@ from decaf.progress import progress
 from decaf.scoring.arithmetic import Vectors, blank
 from decaf.scoring.exact import CANDIDATES, averaged
 from decaf.scoring.lanes import width
+from decaf.scoring.meeting import WIDEST, rank_together
 from decaf.scoring.nearest import Documents, Maker, Search, encode, find
-from decaf.scoring.ranking import WIDEST, answer, rank, rank_apart, rank_together
+from decaf.scoring.ranking import answer, rank, rank_apart
 from decaf.scoring.scorer import Changes, check_tokens
 
 __all__ = ["FastScorer"]

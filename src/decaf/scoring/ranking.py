@@ -1,14 +1,14 @@
-"""Compiled loops of the fast scorer: from shortlisted labels to the best ones.
+"""Compiled loops of the fast scorer: from shortlisted labels to the best ones, a document at a time.
 
-One document goes to its clusters, and many wait at each cluster for their labels: either way the same sums of whole
-numbers are taken, so that the bits of an answer do not depend on the company it is made in. Nothing here holds the
+Many documents meet at their clusters instead, see `decaf.scoring.meeting`: either way the same sums of whole numbers
+are taken, so that the bits of an answer do not depend on the company it is made in. Nothing here holds the
 interpreter's lock, and what is not a sum is computed in the order in which it is written.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,41 +19,28 @@ from decaf.networks.words import LEAST_SHARE
 from decaf.packed import Floats, Ints, Labels, Overlay
 from decaf.scoring import arithmetic, lanes, nearest
 from decaf.scoring.arithmetic import TOGETHER, Vectors, fours, nothing, products, put, times
-from decaf.scoring.lanes import LANES, add_row, fetch, first_of, same
+from decaf.scoring.lanes import LANES, first_of, same
 from decaf.scoring.nearest import Documents, Maker, Search, Tokens, encode, find
 
-__all__ = ["WIDEST", "answer", "rank", "rank_apart", "rank_together"]
+__all__ = [
+    "answer",
+    "is_hidden",
+    "look",
+    "numbers_of",
+    "rank",
+    "rank_apart",
+    "score_of",
+    "settle",
+    "size_of",
+    "weigh",
+]
 
-WIDEST = 256  # words, or cues, of labels that documents may meet at: the weights of as many fit into two bytes
-_HEADS = 4096  # chains of tokens, by their last bits
 _USUAL = 2 * LANES  # words and cues of a label, which are compared at once
-_ONE, _TWO, _BIT = np.uint32(1), np.uint32(2), np.uint64(1)  # without a sign: numba looks for no places below 0
-_LAST = np.uint32(_HEADS - 1)
+_BIT = np.uint64(1)
 _LEAST = np.float32(LEAST_SHARE)
 _LOG_LEAST = np.float32(math.log(_LEAST))
 _HEAVIEST = (1 << 15) - 1  # what the heaviest token of a document weighs in whole numbers
 drop_stale(__file__, [packed.__file__, arithmetic.__file__, lanes.__file__, nearest.__file__])
-
-
-class Visits(NamedTuple):
-    """Which documents look into which clusters, in the order of the clusters."""
-
-    ends: Ints  # where those to each cluster end
-    documents: NDArray[np.uint32]
-    shared: Floats  # what the cluster says of all its labels
-    starts: Ints  # where the scores of its labels begin
-
-
-class Met(NamedTuple):
-    """A few labels of a cluster that documents meet: their tokens, each once, and what it weighs in each label."""
-
-    heads: NDArray[np.uint16]  # by the last bits of a token, the first of its chain; places are counted from 1
-    nexts: NDArray[np.uint16]  # by place; 0 ends a chain
-    tokens: Tokens
-    weights: NDArray[np.int16]  # in likeness, share, classifier and match of each label, [tokens, labels x 4]
-    entries: NDArray[np.int64]  # of a document, those whose tokens may be among them
-    sums: NDArray[np.int32]  # likeness, share, classifier and match of each label with a document
-    said: Floats  # what their vectors say, [2, labels]
 
 
 @compiled
@@ -76,12 +63,12 @@ def rank(
         if first == last:
             continue  # an empty text has no labels
         tokens, weights = documents.tokens[first:last], np.empty(last - first, near.values.dtype)
-        step = _weigh(tokens, documents.values[first:last], weights)
-        numbers = _numbers(clusters[document], labels, changes.added)
+        step = weigh(tokens, documents.values[first:last], weights)
+        numbers = numbers_of(clusters[document], labels, changes.added)
         scores = np.full(len(numbers), -np.inf, np.float32)
         parts = (tokens, weights, step, near, far, document, of_cluster[document])
         _visit(clusters[document], *parts, labels, changes, blend, numbers, said, scores)
-        _settle(scores, numbers, blend, found[document], chances[document])
+        settle(scores, numbers, blend, found[document], chances[document])
 
 
 @unowned
@@ -112,15 +99,15 @@ def _visit(
         for place in range(first, labels.bounds[cluster + 1]):
             at = (place - first) % TOGETHER
             if at == 0:
-                _look(place, labels, near, far, document, said)
-            if not _hidden(changes.hidden, numbers[count]):
+                look(place, labels, near, far, document, said)
+            if not is_hidden(changes.hidden, numbers[count]):
                 sums = _sums(place, labels, tokens, weights)
-                scores[count] = _score(place, labels, said[:, at], sums, step, shared, blend)
+                scores[count] = score_of(place, labels, said[:, at], sums, step, shared, blend)
             count += 1
         for place in range(changes.added.bounds[cluster], changes.added.bounds[cluster + 1]):
-            _look(place, changes.added, near, far, document, said)
+            look(place, changes.added, near, far, document, said)
             sums = _sums(place, changes.added, tokens, weights)
-            scores[count] = _score(place, changes.added, said[:, 0], sums, step, shared, blend)
+            scores[count] = score_of(place, changes.added, said[:, 0], sums, step, shared, blend)
             count += 1
 
 
@@ -157,7 +144,7 @@ def _sums(place: int, labels: Labels, tokens: Tokens, weights: NDArray[Any]) -> 
 
 
 @inlined
-def _look(place: int, labels: Labels, near: Vectors, far: Vectors, document: int, said: Floats) -> None:
+def look(place: int, labels: Labels, near: Vectors, far: Vectors, document: int, said: Floats) -> None:
     """What classifiers and texts, by their vectors, say of four labels from this place on."""
     four = fours(place, len(labels.numbers))
     products(labels.weights, four, far, document, said[0])
@@ -170,7 +157,7 @@ def _look(place: int, labels: Labels, near: Vectors, far: Vectors, document: int
 
 
 @inlined
-def _score(
+def score_of(
     place: int,
     labels: Labels,
     said: Floats,  # by its vectors
@@ -197,241 +184,7 @@ def _score(
 
 
 @compiled
-def rank_together(
-    documents: Documents,
-    near: Vectors,
-    far: Vectors,
-    clusters: Ints,
-    of_cluster: Floats,
-    labels: Labels,
-    changes: Overlay,
-    blend: Floats,
-    found: Ints,
-    chances: Floats,
-) -> None:
-    """The same for many documents: those that look into a cluster meet there, and its labels are read once.
-
-    Labels have few bits, and at most `WIDEST` words and cues each.
-    """
-    count = len(clusters)
-    weights, steps = np.empty(len(documents.tokens), np.int16), np.empty(count, np.float32)
-    for document in range(count):
-        first, last = documents.bounds[document], documents.bounds[document + 1]
-        given = (documents.tokens[first:last], documents.values[first:last])
-        steps[document] = _weigh(*given, weights[first:last])
-    firsts, visits = _visits(clusters, of_cluster, labels.bounds, changes.added.bounds, blend)
-    scores = np.full(firsts[-1], -np.inf, np.float32)
-    parts = (documents, weights, steps, near, far, labels, changes, blend)
-    longest = 1
-    for document in range(count):
-        longest = max(longest, documents.bounds[document + 1] - documents.bounds[document])
-    most = TOGETHER * (labels.words.shape[1] + labels.cues.shape[1])
-    met = Met(
-        np.zeros(_HEADS, np.uint16),
-        np.zeros(most, np.uint16),
-        np.zeros(most, np.uint32),
-        np.zeros((most, LANES), np.int16),
-        np.zeros(longest, np.int64),
-        np.zeros(LANES, np.int32),
-        np.zeros((2, TOGETHER), np.float32),
-    )
-    _meet(visits, met, *parts, scores)
-    for document in range(count):
-        if documents.bounds[document] < documents.bounds[document + 1]:
-            numbers = _numbers(clusters[document], labels, changes.added)
-            own = scores[firsts[document] : firsts[document + 1]]
-            _settle(own, numbers, blend, found[document], chances[document])
-
-
-@compiled
-def _visits(clusters: Ints, of_cluster: Floats, own: Ints, added: Ints, blend: Floats) -> tuple[Ints, Visits]:
-    """Where the scores of each document begin, and its visits; sizes of clusters come as bounds."""
-    firsts, ends = np.zeros(len(clusters) + 1, np.int64), np.zeros(len(own), np.int64)
-    for document in range(len(clusters)):
-        firsts[document + 1] = firsts[document]
-        for cluster in clusters[document]:
-            if cluster >= 0:
-                firsts[document + 1] += _size(cluster, own) + _size(cluster, added)
-                ends[cluster + 1] += 1
-    ends = np.cumsum(ends)
-    total = ends[-1]
-    who, shared, starts = np.empty(total, np.uint32), np.empty(total, np.float32), np.empty(total, np.int64)
-    for document in range(len(clusters)):
-        start = firsts[document]
-        for number in range(clusters.shape[1]):
-            cluster = clusters[document, number]
-            if cluster >= 0:
-                at = ends[cluster]
-                who[at], shared[at], starts[at] = document, blend[1] * of_cluster[document, number], start
-                start += _size(cluster, own) + _size(cluster, added)
-                ends[cluster] += 1
-    return firsts, Visits(ends, who, shared, starts)
-
-
-@inlined
-def _fetch_labels(cluster: int, labels: Labels) -> None:
-    """Have the labels of a cluster brought near."""
-    first, last = labels.bounds[cluster], labels.bounds[cluster + 1]
-    _fetch_rows(labels.weights, first, last)
-    _fetch_rows(labels.texts, first, last)
-    _fetch_rows(labels.words, first, last)
-    _fetch_rows(labels.likeness, first, last)
-    _fetch_rows(labels.shares, first, last)
-    _fetch_rows(labels.cues, first, last)
-    _fetch_rows(labels.cue_weights, first, last)
-    _fetch_rows(labels.matches, first, last)
-
-
-@inlined
-def _fetch_rows(rows: NDArray[Any], first: int, last: int) -> None:
-    if len(rows):
-        wide = rows.shape[1] * rows.itemsize
-        fetch(rows, first * wide, (last - first) * wide)
-
-
-@inlined
-def _fetch_planes(vectors: Vectors, vector: int) -> None:
-    """The half of a vector's planes that rows of four bits are multiplied with."""
-    if len(vectors.planes):
-        half = vectors.planes.shape[1] // 2
-        fetch(vectors.planes, (2 * vector + 1) * half, half)
-
-
-@unowned
-def _meet(
-    visits: Visits,
-    met: Met,
-    documents: Documents,
-    weights: NDArray[np.int16],
-    steps: Floats,
-    near: Vectors,
-    far: Vectors,
-    labels: Labels,
-    changes: Overlay,
-    blend: Floats,
-    scores: Floats,
-) -> None:
-    """Score the labels of cluster after cluster that are not hidden, for all documents that visit it."""
-    begin, none = 0, changes.hidden[:0]
-    for cluster in range(len(labels.bounds) - 1):
-        first, begin = begin, visits.ends[cluster]
-        if first < begin:
-            if cluster + 1 < len(visits.ends) and visits.ends[cluster + 1] > begin:
-                _fetch_labels(cluster + 1, labels)
-            here = (visits, first, begin, met, documents, weights, steps, near, far, blend, scores)
-            _meet_in(cluster, labels, changes.hidden, 0, *here)
-            if _size(cluster, changes.added.bounds):
-                _meet_in(cluster, changes.added, none, _size(cluster, labels.bounds), *here)
-
-
-@unowned
-def _meet_in(
-    cluster: int,
-    labels: Labels,
-    hidden: NDArray[np.bool_],
-    behind: int,  # where the scores of these labels begin among those of a visit
-    visits: Visits,
-    first: int,  # of those to this cluster
-    last: int,
-    met: Met,
-    documents: Documents,
-    weights: NDArray[np.int16],
-    steps: Floats,
-    near: Vectors,
-    far: Vectors,
-    blend: Floats,
-    scores: Floats,
-) -> None:
-    """The same in one cluster, for its own labels or those that were added."""
-    own, end = labels.bounds[cluster], labels.bounds[cluster + 1]
-    for place in range(own, end, TOGETHER):
-        some = min(TOGETHER, end - place)
-        _collect(place, some, labels, met)
-        for visit in range(first, last):
-            document, to = visits.documents[visit], visits.starts[visit] + behind + place - own
-            if visit + 1 < len(visits.documents):
-                _fetch_planes(near, visits.documents[visit + 1])
-                _fetch_planes(far, visits.documents[visit + 1])
-            _sum_up(documents, document, weights, met)
-            _look(place, labels, near, far, document, met.said)
-            for at in range(some):
-                if not _hidden(hidden, labels.numbers[place + at]):
-                    sums = (met.sums[4 * at], met.sums[4 * at + 1], met.sums[4 * at + 2], met.sums[4 * at + 3])
-                    score = _score(
-                        place + at, labels, met.said[:, at], sums, steps[document], visits.shared[visit], blend
-                    )
-                    scores[to + at] = score
-
-
-@inlined
-def _collect(place: int, some: int, labels: Labels, met: Met) -> None:
-    """Collect the tokens of a few labels from this place on."""
-    met.heads[:] = 0
-    met.nexts[:] = 0
-    met.weights[:] = 0
-    count = np.uint32(0)
-    for label in range(some if len(labels.words) else 0):
-        of, to = np.uint32(place + label), np.uint32(4 * label)
-        for at in range(np.uint32(labels.words.shape[1])):
-            likeness, share = labels.likeness[of, at], labels.shares[of, at]
-            if likeness | share:
-                there, count = _placed(np.uint32(labels.words[of, at]), met, count)
-                met.weights[there, to] += likeness
-                met.weights[there, to + _ONE] += share
-        for at in range(np.uint32(labels.cues.shape[1])):
-            linear, match = labels.cue_weights[of, at], labels.matches[of, at]
-            if linear | match:
-                there, count = _placed(np.uint32(labels.cues[of, at]), met, count)
-                met.weights[there, to + _TWO] += linear
-                met.weights[there, to + _TWO + _ONE] += match
-
-
-@inlined
-def _placed(token: np.uint32, met: Met, count: np.uint32) -> tuple[np.uint32, np.uint32]:
-    """Where a token is, now at the latest; and how many there are. Hardly a branch goes wrong here."""
-    head = np.uint32(met.heads[token & _LAST])
-    count += np.uint32(head == 0)
-    there = (head if head else count) - _ONE
-    if head and met.tokens[there] != token:  # another one of the chain
-        while met.tokens[there] != token and met.nexts[there]:
-            there = np.uint32(met.nexts[there]) - _ONE
-        if met.tokens[there] != token:
-            count += _ONE
-            met.nexts[there] = count
-            there = count - _ONE
-        met.tokens[there] = token
-    else:
-        met.tokens[there] = token
-        met.heads[token & _LAST] = there + _ONE
-    return there, count
-
-
-@inlined
-def _place_of(token: np.uint32, met: Met) -> np.uint32:
-    """The place of a token, counted from 1; 0 if it is not there."""
-    at = np.uint32(met.heads[token & _LAST])
-    while at and met.tokens[at - _ONE] != token:
-        at = np.uint32(met.nexts[at - _ONE])
-    return at
-
-
-@inlined
-def _sum_up(documents: Documents, document: int, weights: NDArray[np.int16], met: Met) -> None:
-    """Likeness, share, classifier and match of a document with the few labels whose tokens were collected."""
-    met.sums[:] = 0
-    count = 0
-    for entry in range(documents.bounds[document], documents.bounds[document + 1]):
-        met.entries[count] = entry  # written over by the next if nobody has its token: a branch would cost more
-        count += met.heads[documents.tokens[entry] & _LAST] > 0
-    for number in range(count):
-        entry = met.entries[number]
-        at = _place_of(documents.tokens[entry], met)
-        if at:
-            add_row(met.weights, int(at - _ONE), weights[entry], met.sums)
-
-
-@compiled
-def _weigh(tokens: Tokens, values: Floats, weights: NDArray[Any]) -> np.float32:
+def weigh(tokens: Tokens, values: Floats, weights: NDArray[Any]) -> np.float32:
     """What the tokens of a document weigh, in whole numbers or not; the step that makes the document's length one.
 
     A token that comes again counts the last time alone.
@@ -450,7 +203,7 @@ def _weigh(tokens: Tokens, values: Floats, weights: NDArray[Any]) -> np.float32:
 
 
 @compiled
-def _numbers(clusters: Ints, labels: Labels, added: Labels) -> Ints:
+def numbers_of(clusters: Ints, labels: Labels, added: Labels) -> Ints:
     """The numbers of the labels of these clusters, in order."""
     numbers = np.empty(_listed(clusters, labels.bounds) + _listed(clusters, added.bounds), np.int64)
     count = 0
@@ -466,7 +219,7 @@ def _numbers(clusters: Ints, labels: Labels, added: Labels) -> Ints:
 
 
 @unowned
-def _settle(scores: Floats, numbers: Ints, blend: Floats, found: Ints, chances: Floats) -> None:
+def settle(scores: Floats, numbers: Ints, blend: Floats, found: Ints, chances: Floats) -> None:
     """The best labels and the logarithms of their chances, which depend on the company they are in."""
     kept = _best(scores, numbers, found, chances)
     if kept:
@@ -479,12 +232,12 @@ def _settle(scores: Floats, numbers: Ints, blend: Floats, found: Ints, chances: 
 
 
 @inlined
-def _hidden(hidden: NDArray[np.bool_], number: int) -> bool:
+def is_hidden(hidden: NDArray[np.bool_], number: int) -> bool:
     return len(hidden) > 0 and bool(hidden[number])
 
 
 @inlined
-def _size(cluster: int, bounds: Ints) -> int:
+def size_of(cluster: int, bounds: Ints) -> int:
     return int(bounds[cluster + 1] - bounds[cluster])
 
 
@@ -494,7 +247,7 @@ def _listed(clusters: Ints, bounds: Ints) -> int:
     count = 0
     for cluster in clusters:
         if cluster >= 0:
-            count += _size(cluster, bounds)
+            count += size_of(cluster, bounds)
     return count
 
 
@@ -541,7 +294,7 @@ def rank_apart(
     for document in range(len(clusters)):
         if documents.bounds[document] == documents.bounds[document + 1]:
             continue
-        numbers = _numbers(clusters[document], labels, changes.added)
+        numbers = numbers_of(clusters[document], labels, changes.added)
         scores, count, said = np.full(len(numbers), -np.inf, np.float32), 0, np.empty(TOGETHER, np.float32)
         for number in range(clusters.shape[1]):
             cluster = clusters[document, number]
@@ -553,7 +306,7 @@ def rank_apart(
                 at = (place - first) % TOGETHER
                 if at == 0:
                     products(labels.weights, fours(place, len(labels.numbers)), far, document, said)
-                if not _hidden(changes.hidden, numbers[count]):
+                if not is_hidden(changes.hidden, numbers[count]):
                     scores[count] = _score_apart(place, labels, said[at] * far.steps[document]) + shared
                 count += 1
             for place in range(changes.added.bounds[cluster], changes.added.bounds[cluster + 1]):
