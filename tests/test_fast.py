@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -83,10 +84,28 @@ def test_without_a_blend_and_with_several_instances_too(unit: bool, count: int) 
     assert close(FastScorer(made).top(documents(), 7), ExactScorer(made, CPU).top(documents(), 7))
 
 
-@pytest.mark.parametrize("top", [1, 5, 27, 200])
-def test_any_number_of_labels_may_be_asked_for(top: int) -> None:
-    made = model(instance(mixed=mixed()))
-    assert close(FastScorer(made).top(documents(), top), ExactScorer(made, CPU).top(documents(), top))
+@pytest.mark.parametrize("precision", ["float32", "int4"])
+@pytest.mark.parametrize("top", [0, 1, 5, 27, 200])
+def test_any_number_of_labels_may_be_asked_for(top: int, precision: str) -> None:
+    made = model(instance(mixed=mixed()), precision=precision)
+    expected, scorer = ExactScorer(made, CPU).top(documents(), top), FastScorer(made)
+    assert close(scorer.top(documents(), top), expected)
+    assert scorer.top(documents()[:1], top).ids.shape == (1, top)
+
+
+def test_what_a_token_weighs_in_the_widest_labels_fits() -> None:
+    size = SMALL._replace(width=meeting.WIDEST, tokens=9)
+    blend = mixed(size=size)
+    assert blend.words is not None
+    same, ones = torch.full_like(blend.words.tokens, 7), torch.ones_like(blend.words.weights)
+    words = blend.words._replace(tokens=same, weights=ones, shares=ones, cues=same, cue_weights=-ones, matches=ones)
+    made = model(instance(size=size, mixed=replace(blend, words=words)), precision="int8")
+    rows, scorer = documents(tokens=9), FastScorer(made)
+    assert scorer._instances[0]._meeting
+    found = scorer.top(rows, 5)
+    assert close(found, ExactScorer(made, CPU).top(rows, 5))
+    for at in range(40):
+        assert np.array_equal(scorer.top(rows[at : at + 1], 5).scores[0], found.scores[at])
 
 
 @pytest.mark.parametrize(
@@ -122,9 +141,9 @@ def test_few_bits_are_close(precision: str, same: float, apart: float) -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "int4"])
-@pytest.mark.parametrize("size", [1, 40, fast._ALONE, fast._ALONE + 1, fast._TOGETHER + 5])
+@pytest.mark.parametrize("size", [1, 40, fast._FEW, fast._FEW + 1, fast._PART + 5])
 def test_threads_and_company_change_nothing(size: int, precision: str) -> None:
-    made, rows = model(instance(mixed=mixed()), precision=precision), documents(size + 5)[5:]
+    made, rows = model(instance(mixed=mixed()), precision=precision), documents(size + 5)[2:-3]
     one, many = FastScorer(made), FastScorer(made, threads=4)
     expected = one.top(rows, 5)
     found = many.top(rows, 5)
@@ -156,7 +175,20 @@ def test_what_scorers_of_a_model_share_is_made_once_and_goes_with_it() -> None:
     assert len(fast._READY) == there - 1
 
 
+def test_where_clusters_are_large_fewer_documents_are_taken_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, sizes = FastScorer(model(instance(mixed=mixed()), precision="int4"), threads=2), []
+    expected, answered = made.top(documents(), 5), made._top
+    monkeypatch.setattr(fast, "_SCORES", made._instances[0].listed * 20)
+    monkeypatch.setattr(made, "_top", lambda some, *rest: sizes.append(len(some.bounds) - 1) or answered(some, *rest))
+    found = made.top(documents(), 5)
+    assert sizes == [20, 20]
+    assert np.array_equal(found.ids, expected.ids)
+    assert np.array_equal(found.scores, expected.scores)
+
+
 def test_what_cannot_be_is_said() -> None:
+    with pytest.raises(ValueError, match="threads begin at 1, not 0"):
+        FastScorer(model(instance()), threads=0)
     with pytest.raises(ModelError, match="only models of the contrastive recipe can lean from head to tail"):
         FastScorer(model(instance()), tail=0.5)
     with pytest.raises(ValueError, match="dimension mismatch"):

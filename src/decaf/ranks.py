@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib import import_module
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # its defaults hold the group there is when it is first imported: there is none yet
 from scipy import sparse
 from torch import Tensor
 
@@ -172,6 +172,9 @@ def joined(device: str) -> Iterator[Ranks]:
         if local <= torch.cuda.device_count():
             backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(place % torch.cuda.device_count())
+    import_module(
+        "torch.distributed.nn"
+    )  # its defaults hold the group that is there when it is first imported: none yet
     _tell(dist.init_process_group, backend, timeout=_PATIENCE)
     yield Ranks(dist.get_rank(), dist.get_world_size(), local)
     dist.destroy_process_group()

@@ -13,8 +13,9 @@ from numba import types
 from numba.extending import overload
 from numpy.typing import NDArray
 
+from decaf import packed
 from decaf.compiled import drop_stale, in_any_order, unowned, unowned_in_any_order
-from decaf.packed import MIDDLE, Floats, whole
+from decaf.packed import MIDDLE, Floats
 from decaf.scoring import lanes
 from decaf.scoring.lanes import LINE, SHIFT, Four, bytes_by_lanes, cut, halves_by_lanes, in_hardware, planes_of
 
@@ -26,7 +27,7 @@ _AT_ONCE = 64  # products that a loop takes at a time
 TOGETHER = 4  # rows that are multiplied with a vector at once, see `Four`
 _ROW = 127  # the largest entry of a row of eight bits
 _BY_LANES = in_hardware()
-drop_stale(__file__, [lanes.__file__])
+drop_stale(__file__, [packed.__file__, lanes.__file__])
 
 
 class Vectors(NamedTuple):
@@ -71,7 +72,8 @@ def times(of_row: Any, of_vector: Any) -> Any:  # noqa: ANN401 - numbers
 
 def products(rows: NDArray[Any], four: Four, vectors: Vectors, vector: int, found: Floats) -> None:
     """The sums of the products of four rows and a vector. To cut them out first would cost as much as the sums."""
-    worth = whole(rows[list(four)], np.ones(len(four), dtype=np.float32))  # compiled code has quicker ways
+    # Compiled code has quicker ways, below; tests compare them with this.
+    worth = packed.whole(rows[list(four)], np.ones(len(four), dtype=np.float32))
     found[:] = worth.astype(np.float64) @ vectors.values[vector, : worth.shape[1]]
 
 

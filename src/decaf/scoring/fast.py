@@ -27,8 +27,9 @@ from decaf.scoring.scorer import Changes, check_tokens
 
 __all__ = ["FastScorer"]
 
-_ALONE = 1024  # documents that one thread answers
-_TOGETHER = 4096  # documents of one thread at a time: the more, the more meet at a cluster
+_FEW = 1024  # documents up to which one thread answers, however many there are
+_PART = 4096  # documents of one thread at a time: the more, the more meet at a cluster
+_SCORES = 1 << 24  # of a part's documents, at most
 _MANY = 16  # documents for which meeting at clusters pays
 _COMPARED = 32  # documents compared with all clusters at a time
 
@@ -56,6 +57,8 @@ class FastScorer:
         self._instances = [_Instance(packed, overlay, effort) for packed, overlay in given]
         self._kept, self._labels = np.append(changes.rows, -1), changes.labels  # -1 is none here too
         self._tokens = model.tokens
+        if threads < 1:
+            raise ValueError(f"threads begin at 1, not {threads}")
         self._threads = threads
 
     @property
@@ -68,9 +71,10 @@ class FastScorer:
         at = self._tail if tail is None else self._model.tail(tail)
         check_tokens(documents, self._tokens)
         given, count = _documents(documents), documents.shape[0]
-        if count <= _ALONE:
+        part = min(_PART, max(_MANY, _SCORES // max(instance.listed for instance in self._instances)))
+        if count <= min(_FEW, part):
             return Predictions(*self._top(given, top, at))
-        rounds = -(-count // (_TOGETHER * self._threads))
+        rounds = -(-count // (part * self._threads))
         size = -(-count // (rounds * self._threads))  # all threads have the same to do
         parts = [given._replace(bounds=given.bounds[start : start + size + 1]) for start in range(0, count, size)]
         found = []
@@ -110,7 +114,9 @@ class _Instance:
         self._packed, self._changes, self._beam = packed, changes, min(packed.beam, clusters)
         self._near, self._far, self._search = _ready(packed)
         self._whole = packed.labels.weights.dtype != np.float32  # sums are of whole numbers
-        self._meeting = self._whole and max(packed.labels.words.shape[1], packed.labels.cues.shape[1]) <= WIDEST
+        both = (packed.labels, changes.added)
+        self._meeting = self._whole and max(max(of.words.shape[1], of.cues.shape[1]) for of in both) <= WIDEST
+        self.listed = max(self._beam * sum(int(np.diff(of.bounds).max()) for of in both), 1)  # labels, at most
         self._effort = max(max(400, clusters // 128) if effort is None else effort, self._beam)
         self._asked = packed.shortlister() if packed.above or packed.searched else None  # not scanned
         self._blend = lru_cache(maxsize=64)(lambda tail: None if packed.curve is None else packed.curve.at(tail))

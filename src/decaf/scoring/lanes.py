@@ -47,7 +47,7 @@ __all__ = [
 
 _AT_ONCE = 4  # documents, or blocks of clusters, that are taken together
 _SIDE_BY_SIDE = 2  # blocks, where documents are
-LANES = 16  # clusters of a block
+LANES = 16  # numbers that are taken at once: clusters of a block, sums of a few labels
 _BYTES = 4  # that an instruction takes in each lane
 SHIFT = 128  # added to bytes with a sign: of those that are multiplied one side has none
 _ONE = np.uint32(1)

@@ -17,13 +17,15 @@ from decaf.compiled import compiled, drop_stale, inlined, unowned
 from decaf.packed import Floats, Ints, Labels, Overlay
 from decaf.scoring import arithmetic, lanes, nearest, ranking
 from decaf.scoring.arithmetic import TOGETHER, Vectors
-from decaf.scoring.lanes import LANES, add_row, fetch
+from decaf.scoring.lanes import add_row, fetch
 from decaf.scoring.nearest import Documents, Tokens
 from decaf.scoring.ranking import is_hidden, look, numbers_of, score_of, settle, size_of, weigh
 
 __all__ = ["WIDEST", "rank_together"]
 
 WIDEST = 256  # words, or cues, of labels that documents may meet at: the weights of as many fit into two bytes
+_SOON = 16  # labels of a cluster that are fetched ahead
+_PARTS = 4  # sums of a label: likeness, share, classifier and match; those of TOGETHER labels fill all lanes
 _HEADS = 4096  # chains of tokens, by their last bits
 _LAST = np.uint32(_HEADS - 1)
 _ONE, _TWO = np.uint32(1), np.uint32(2)  # without a sign: numba looks for no places below 0
@@ -33,7 +35,7 @@ drop_stale(__file__, [packed.__file__, arithmetic.__file__, lanes.__file__, near
 class Visits(NamedTuple):
     """Which documents look into which clusters, in the order of the clusters."""
 
-    ends: Ints  # where those to each cluster end
+    ends: Ints  # where those to each cluster end; and behind them how many there are
     documents: NDArray[np.uint32]
     shared: Floats  # what the cluster says of all its labels
     starts: Ints  # where the scores of its labels begin
@@ -69,33 +71,37 @@ def rank_together(
     Labels have few bits, and at most `WIDEST` words and cues each.
     """
     count = len(clusters)
-    weights, steps = np.empty(len(documents.tokens), np.int16), np.empty(count, np.float32)
+    weights, steps, longest = np.empty(len(documents.tokens), np.int16), np.empty(count, np.float32), 1
     for document in range(count):
         first, last = documents.bounds[document], documents.bounds[document + 1]
+        longest = max(longest, last - first)
         given = (documents.tokens[first:last], documents.values[first:last])
         steps[document] = weigh(*given, weights[first:last])
     firsts, visits = _visits(clusters, of_cluster, labels.bounds, changes.added.bounds, blend)
     scores = np.full(firsts[-1], -np.inf, np.float32)
     parts = (documents, weights, steps, near, far, labels, changes, blend)
-    longest = 1
-    for document in range(count):
-        longest = max(longest, documents.bounds[document + 1] - documents.bounds[document])
-    most = TOGETHER * (labels.words.shape[1] + labels.cues.shape[1])
+    most = TOGETHER * max(_tokens_of(labels), _tokens_of(changes.added))
     met = Met(
         np.zeros(_HEADS, np.uint16),
         np.zeros(most, np.uint16),
         np.zeros(most, np.uint32),
-        np.zeros((most, LANES), np.int16),
+        np.zeros((most, TOGETHER * _PARTS), np.int16),
         np.zeros(longest, np.int64),
-        np.zeros(LANES, np.int32),
+        np.zeros(TOGETHER * _PARTS, np.int32),
         np.zeros((2, TOGETHER), np.float32),
     )
     _meet(visits, met, *parts, scores)
     for document in range(count):
         if documents.bounds[document] < documents.bounds[document + 1]:
             numbers = numbers_of(clusters[document], labels, changes.added)
-            own = scores[firsts[document] : firsts[document + 1]]
-            settle(own, numbers, blend, found[document], chances[document])
+            of_document = scores[firsts[document] : firsts[document + 1]]
+            settle(of_document, numbers, blend, found[document], chances[document])
+
+
+@inlined
+def _tokens_of(labels: Labels) -> int:
+    """How many tokens a label may have."""
+    return int(labels.words.shape[1] + labels.cues.shape[1])
 
 
 @compiled
@@ -125,20 +131,22 @@ def _visits(clusters: Ints, of_cluster: Floats, own: Ints, added: Ints, blend: F
 
 @inlined
 def _fetch_labels(cluster: int, labels: Labels) -> None:
-    """Have the labels of a cluster brought near."""
-    first, last = labels.bounds[cluster], labels.bounds[cluster + 1]
-    _fetch_rows(labels.weights, first, last)
-    _fetch_rows(labels.texts, first, last)
-    _fetch_rows(labels.words, first, last)
-    _fetch_rows(labels.likeness, first, last)
-    _fetch_rows(labels.shares, first, last)
-    _fetch_rows(labels.cues, first, last)
-    _fetch_rows(labels.cue_weights, first, last)
-    _fetch_rows(labels.matches, first, last)
+    """Have the first labels of a cluster brought near."""
+    first = labels.bounds[cluster]
+    last = min(first + _SOON, labels.bounds[cluster + 1])
+    _fetch_span(labels.weights, first, last)
+    _fetch_span(labels.texts, first, last)
+    _fetch_span(labels.words, first, last)
+    _fetch_span(labels.likeness, first, last)
+    _fetch_span(labels.shares, first, last)
+    _fetch_span(labels.cues, first, last)
+    _fetch_span(labels.cue_weights, first, last)
+    _fetch_span(labels.matches, first, last)
 
 
 @inlined
-def _fetch_rows(rows: NDArray[Any], first: int, last: int) -> None:
+def _fetch_span(rows: NDArray[Any], first: int, last: int) -> None:
+    """Have the rows from one to another brought near."""
     if len(rows):
         wide = rows.shape[1] * rows.itemsize
         fetch(rows, first * wide, (last - first) * wide)
@@ -146,7 +154,7 @@ def _fetch_rows(rows: NDArray[Any], first: int, last: int) -> None:
 
 @inlined
 def _fetch_planes(vectors: Vectors, vector: int) -> None:
-    """The half of a vector's planes that rows of four bits are multiplied with."""
+    """The second half of a vector's planes, which rows of four bits, the usual ones, are multiplied with."""
     if len(vectors.planes):
         half = vectors.planes.shape[1] // 2
         fetch(vectors.planes, (2 * vector + 1) * half, half)
@@ -171,7 +179,7 @@ def _meet(
     for cluster in range(len(labels.bounds) - 1):
         first, begin = begin, visits.ends[cluster]
         if first < begin:
-            if cluster + 1 < len(visits.ends) and visits.ends[cluster + 1] > begin:
+            if visits.ends[cluster + 1] > begin:
                 _fetch_labels(cluster + 1, labels)
             here = (visits, first, begin, met, documents, weights, steps, near, far, blend, scores)
             _meet_in(cluster, labels, changes.hidden, 0, *here)
@@ -205,17 +213,17 @@ def _meet_in(
         for visit in range(first, last):
             document, to = visits.documents[visit], visits.starts[visit] + behind + place - own
             if visit + 1 < len(visits.documents):
-                _fetch_planes(near, visits.documents[visit + 1])
                 _fetch_planes(far, visits.documents[visit + 1])
+                if len(labels.texts):
+                    _fetch_planes(near, visits.documents[visit + 1])
             _sum_up(documents, document, weights, met)
             look(place, labels, near, far, document, met.said)
             for at in range(some):
                 if not is_hidden(hidden, labels.numbers[place + at]):
-                    sums = (met.sums[4 * at], met.sums[4 * at + 1], met.sums[4 * at + 2], met.sums[4 * at + 3])
-                    score = score_of(
-                        place + at, labels, met.said[:, at], sums, steps[document], visits.shared[visit], blend
-                    )
-                    scores[to + at] = score
+                    of = _PARTS * at
+                    sums = (met.sums[of], met.sums[of + 1], met.sums[of + 2], met.sums[of + 3])
+                    step, shared = steps[document], visits.shared[visit]
+                    scores[to + at] = score_of(place + at, labels, met.said[:, at], sums, step, shared, blend)
 
 
 @inlined
@@ -226,7 +234,7 @@ def _collect(place: int, some: int, labels: Labels, met: Met) -> None:
     met.weights[:] = 0
     count = np.uint32(0)
     for label in range(some if len(labels.words) else 0):
-        of, to = np.uint32(place + label), np.uint32(4 * label)
+        of, to = np.uint32(place + label), np.uint32(_PARTS * label)
         for at in range(np.uint32(labels.words.shape[1])):
             likeness, share = labels.likeness[of, at], labels.shares[of, at]
             if likeness | share:
@@ -254,7 +262,7 @@ def _placed(token: np.uint32, met: Met, count: np.uint32) -> tuple[np.uint32, np
             count += _ONE
             met.nexts[there] = count
             there = count - _ONE
-        met.tokens[there] = token
+            met.tokens[there] = token
     else:
         met.tokens[there] = token
         met.heads[token & _LAST] = there + _ONE

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from decaf import packed
 from decaf.compiled import compiled, drop_stale, inlined, unowned
+from decaf.networks import words as label_words
 from decaf.networks.words import LEAST_SHARE
 from decaf.packed import Floats, Ints, Labels, Overlay
 from decaf.scoring import arithmetic, lanes, nearest
@@ -40,7 +41,7 @@ _BIT = np.uint64(1)
 _LEAST = np.float32(LEAST_SHARE)
 _LOG_LEAST = np.float32(math.log(_LEAST))
 _HEAVIEST = (1 << 15) - 1  # what the heaviest token of a document weighs in whole numbers
-drop_stale(__file__, [packed.__file__, arithmetic.__file__, lanes.__file__, nearest.__file__])
+drop_stale(__file__, [packed.__file__, label_words.__file__, arithmetic.__file__, lanes.__file__, nearest.__file__])
 
 
 @compiled
@@ -326,7 +327,7 @@ def _score_apart(place: int, labels: Labels, said: np.float32) -> float:
 def _best(scores: Floats, labels: Ints, found: Ints, best: Floats) -> int:
     """The largest scores and their labels, in order, into what is there; how many there are. -inf is none."""
     kept, top = 0, len(found)
-    for at in range(len(scores)):
+    for at in range(len(scores) if top else 0):
         score, label = scores[at], labels[at]
         if score == -np.inf or (kept == top and not _before(score, label, best[top - 1], found[top - 1])):
             continue
