@@ -8,9 +8,9 @@ DEMO_ARGS ?=
 BENCH_ARGS ?=
 DATA ?= catalogue
 EXPERIMENT_ARGS ?=
-FUZZ_ARGS ?= --files 20000 --seed 0 --seconds 1500
-CRASH_ARGS ?= --rounds 50 --seed 0 --seconds 1500
-SOAK_ARGS ?= --minutes 30 --seed 0
+FUZZ_ARGS ?=
+CRASH_ARGS ?=
+SOAK_ARGS ?=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test check programs format bench experiments fuzz crash soak versions audit clean

@@ -631,10 +631,11 @@ def show(found: dict[str, Any]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(prog="python -m tools.soak", description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=2)
+    about, shown = __doc__.splitlines()[0], argparse.ArgumentDefaultsHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m tools.soak", description=about, formatter_class=shown)
+    parser.add_argument("--minutes", type=float, default=30.0, help="how long")
+    parser.add_argument("--seed", type=int, default=0, help="what decides who asks what")
+    parser.add_argument("--workers", type=int, default=2, help="processes of the server")
     parser.add_argument("--rate", type=float, default=40.0, help="ordinary requests a second, at most")
     parser.add_argument("--abusers", type=int, default=4, help="abusive clients at once")
     parser.add_argument("--every", type=float, default=20.0, help="seconds between two bursts; swaps are rarer")

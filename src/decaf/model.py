@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -186,14 +187,16 @@ def _check_there(folder: Path, name: str, files: Mapping[str, str]) -> None:
     """Refuse a file that is not there, that model.json does not list, or that lies elsewhere."""
     path = folder / name
     try:
-        there = Path(name).name == name and name in files and path.is_file()
+        listed = Path(name).name == name and name in files
+        there = listed and path.is_file()
+        odd = listed and not there and os.path.lexists(path)
         outside = there and path.is_symlink() and path.resolve().parent != folder.resolve()
     except (OSError, ValueError, RuntimeError):  # a name that no file can have, or links in a circle
-        there = outside = False
+        there = odd = outside = False
     if outside:
         raise ModelError(f"{path}: is a link that leads out of the folder; copy the file there")
     if not there:
-        raise ModelError(f"{path}: is missing; {ADVICE}")
+        raise ModelError(f"{path}: is missing{', what stands there is no file' if odd else ''}; {ADVICE}")
 
 
 def _write(path: Path, write: Callable[[Path], Any]) -> str:

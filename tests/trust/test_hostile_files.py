@@ -304,6 +304,14 @@ def test_a_pipe_beside_a_model_is_not_waited_for(folder: Path) -> None:
     assert isinstance(ends(lambda: open_store(folder)), StoreError)
 
 
+def test_a_pipe_in_place_of_a_file_of_a_model_is_told(folder: Path) -> None:
+    (folder / "labels.arrow").unlink()
+    os.mkfifo(folder / "labels.arrow")
+    error = ends(lambda: Model.load(folder))
+    assert isinstance(error, ModelError)
+    assert "labels.arrow: is missing, what stands there is no file; remove the folder" in str(error)
+
+
 @pytest.mark.parametrize("name", ["trn.json.gz", "lbl.json", "filter_labels_train.txt", "dataset.json", "train.csv"])
 def test_a_pipe_in_a_dataset_is_not_waited_for(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)

@@ -77,6 +77,8 @@ def main() -> int:
     parser.add_argument("--no-mount", action="store_true", help="mount no disks; limit the size of files instead")
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     wishes = parser.parse_args()
+    if wishes.rounds < 1 or (wishes.only is not None and wishes.only < 0):
+        parser.error("--rounds begins at 1, and --only at 0")
     signal.signal(signal.SIGTERM, _interrupt)
     folder: Path = (wishes.folder or Path(tempfile.mkdtemp(prefix="decaf-crash-"))).resolve()
     started = time.monotonic()

@@ -202,10 +202,11 @@ def replay(folders: Sequence[Path], limits: Limits | None = None) -> list[dict[s
 
 def main() -> None:
     """Spoil files, or read again what was kept."""
-    parser = argparse.ArgumentParser(prog="python -m tools.fuzz", description=__doc__)
+    shown = argparse.ArgumentDefaultsHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m tools.fuzz", description=__doc__, formatter_class=shown)
     parser.add_argument("--files", type=int, default=20_000, help="how many to spoil")
     parser.add_argument("--seed", type=int, default=0, help="another seed spoils them otherwise")
-    parser.add_argument("--seconds", type=float, default=0.0, help="stop after so long; 0: when all are done")
+    parser.add_argument("--seconds", type=float, default=1500.0, help="stop after so long; 0: when all are done")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes at once")
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=KINDS, help="what to spoil; all")
     parser.add_argument("--keep", type=Path, default=Path("fuzz-faults"), help="where folders that do harm are kept")
@@ -214,13 +215,19 @@ def main() -> None:
     parser.add_argument("--replay", type=Path, metavar="FOLDER", help="read a folder that was kept again")
     chosen = parser.parse_args()
     limits = Limits(chosen.timeout, chosen.room)
+    if chosen.files < 1:
+        parser.error("--files begins at 1")
     if chosen.replay is not None:
+        if not (chosen.replay / "case.json").is_file():
+            parser.error(f"--replay: {chosen.replay} holds no case.json; folders that do harm are kept with one")
         (answer,) = replay([chosen.replay], limits)
         print(answer["fault"] or "no fault", answer["told"], sep="\n")
         sys.exit(1 if answer["fault"] else 0)
     given = {"kinds": chosen.kinds, "seconds": chosen.seconds, "workers": chosen.workers, "limits": limits}
     report = fuzz(chosen.files, chosen.seed, chosen.keep, say=True, **given)
     print(*report.lines(), sep="\n")
+    if (left := chosen.files - sum(report.files.values())) > 0:
+        print(f"{chosen.seconds:g} s are over: {left} files were not spoiled")
     if report.faults:
         print(f"kept in {chosen.keep}; again: python -m tools.fuzz --replay {report.faults[0]['folder']}")
         sys.exit(1)
