@@ -176,9 +176,11 @@ def test_what_scorers_of_a_model_share_is_made_once_and_goes_with_it() -> None:
 
 
 def test_where_clusters_are_large_fewer_documents_are_taken_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, sizes = FastScorer(model(instance(mixed=mixed()), precision="int4"), threads=2), []
-    expected, answered = made.top(documents(), 5), made._top
-    monkeypatch.setattr(fast, "_SCORES", made._instances[0].listed * 20)
+    trained, sizes = model(instance(mixed=mixed()), precision="int4"), []
+    whole = FastScorer(trained, threads=2)
+    monkeypatch.setattr(fast, "_SCORES", whole._instances[0].listed * 20)
+    made, expected = FastScorer(trained, threads=2), whole.top(documents(), 5)
+    answered = made._top
     monkeypatch.setattr(made, "_top", lambda some, *rest: sizes.append(len(some.bounds) - 1) or answered(some, *rest))
     found = made.top(documents(), 5)
     assert sizes == [20, 20]

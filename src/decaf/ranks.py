@@ -172,9 +172,8 @@ def joined(device: str) -> Iterator[Ranks]:
         if local <= torch.cuda.device_count():
             backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(place % torch.cuda.device_count())
-    import_module(
-        "torch.distributed.nn"
-    )  # its defaults hold the group that is there when it is first imported: none yet
+    # Its defaults hold on to the group that is there when it is first imported, so there must be none yet.
+    import_module("torch.distributed.nn")
     _tell(dist.init_process_group, backend, timeout=_PATIENCE)
     yield Ranks(dist.get_rank(), dist.get_world_size(), local)
     dist.destroy_process_group()

@@ -230,6 +230,7 @@ def main() -> None:
         print(f"{chosen.seconds:g} s are over: {left} files were not spoiled")
     if report.faults:
         print(f"kept in {chosen.keep}; again: python -m tools.fuzz --replay {report.faults[0]['folder']}")
+    if report.faults or not report.files:
         sys.exit(1)
 
 

@@ -60,6 +60,7 @@ class FastScorer:
         if threads < 1:
             raise ValueError(f"threads begin at 1, not {threads}")
         self._threads = threads
+        self._part = min(_PART, max(_MANY, _SCORES // max(instance.listed for instance in self._instances)))
 
     @property
     def labels(self) -> int:
@@ -71,10 +72,9 @@ class FastScorer:
         at = self._tail if tail is None else self._model.tail(tail)
         check_tokens(documents, self._tokens)
         given, count = _documents(documents), documents.shape[0]
-        part = min(_PART, max(_MANY, _SCORES // max(instance.listed for instance in self._instances)))
-        if count <= min(_FEW, part):
+        if count <= min(_FEW, self._part):
             return Predictions(*self._top(given, top, at))
-        rounds = -(-count // (part * self._threads))
+        rounds = -(-count // (self._part * self._threads))
         size = -(-count // (rounds * self._threads))  # all threads have the same to do
         parts = [given._replace(bounds=given.bounds[start : start + size + 1]) for start in range(0, count, size)]
         found = []
