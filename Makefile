@@ -66,10 +66,10 @@ versions: $(READY)
 	@$(BIN)/python tools/versions.py lowest
 	@$(BIN)/python tools/versions.py newest
 
-# Known weaknesses of the packages in the lock; asks a service on the network.
+# Known weaknesses of the packages in the lock; asks PyPI, or a folder of advisories (--advisories FOLDER).
 audit:
-	@test -x $(VENV)-audit/bin/pip-audit || { $(PYTHON) -m venv $(VENV)-audit && $(VENV)-audit/bin/pip install --quiet pip-audit; }
-	@$(VENV)-audit/bin/pip-audit --disable-pip --require-hashes -r requirements.lock
+	@test -x $(VENV)-audit/bin/pip-audit || { $(PYTHON) -m venv $(VENV)-audit && $(VENV)-audit/bin/pip install --quiet pip-audit pyyaml; }
+	@$(VENV)-audit/bin/python tools/audit.py $(AUDIT_ARGS)
 
 # Distributions that ship Python without its venv module still have pip: virtualenv does the same job.
 $(BIN)/python:

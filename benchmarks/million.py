@@ -172,7 +172,7 @@ class Epochs:
             "steps_per_second": round(self._steps / max(each, 1e-9), 1),
             "epoch_seconds": round(each, 2),
             "seconds_not_run": round((wanted - done) * each, 2),  # extrapolated
-            **({"refreshes_not_run": missing} if missing else {}),
+            "refreshes_not_run": missing,
         }
 
     def _refreshed(self, epoch: int) -> bool:

@@ -162,16 +162,20 @@ def launched() -> tuple[int, int]:
 
 @contextmanager
 def joined(device: str) -> Iterator[Ranks]:
-    """Join the processes that torchrun has begun; they talk by NCCL where each has its GPU, and by gloo otherwise."""
+    """Join the processes that torchrun has begun; they talk by NCCL on GPUs, one each, and by gloo otherwise."""
     if launched() == (0, 1):
         yield Ranks()
         return
     place, local = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     backend = "gloo"
     if on_gpu(choose_device(device)):
-        if local <= torch.cuda.device_count():
-            backend = "cpu:gloo,cuda:nccl"
-        torch.cuda.set_device(place % torch.cuda.device_count())
+        if local > (cards := torch.cuda.device_count()):
+            raise TrainingError(
+                f"there are {local} ranks on this machine but {cards} GPU{'s' * (cards > 1)}, and each rank needs one "
+                f"of its own; use --nproc-per-node {cards}, or --device cpu"
+            )
+        backend = "cpu:gloo,cuda:nccl"
+        torch.cuda.set_device(place)
     # Its defaults hold on to the group that is there when it is first imported, so there must be none yet.
     import_module("torch.distributed.nn")
     _tell(dist.init_process_group, backend, timeout=_PATIENCE)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from decaf import Dataset
 from decaf.predictions import Predictions, load_scores
@@ -41,6 +42,7 @@ def test_a_run_tells_of_every_stage_and_goes_on_where_another_stopped(tmp_path: 
     assert list(first) == STAGES[:4]
     learned = first["module I"]
     assert learned["steps_in_all"] == 8 * learned["steps_measured"]
+    assert learned["refreshes_not_run"] == 2  # of eight epochs, after every third
     assert learned["seconds_not_run"] == pytest.approx(7 * learned["epoch_seconds"], abs=0.1)
     figures = run(tmp_path / "figures.json", *keep)
     second, before = lines(figures), lines(figures, "earlier")
@@ -53,6 +55,19 @@ def test_a_run_tells_of_every_stage_and_goes_on_where_another_stopped(tmp_path: 
     assert summary["training_seconds_extrapolated"] >= learned["seconds_not_run"]
     assert 0 < second["judge, tail 0"]["P@1"] <= 100
     assert second["oracle"]["P@1"] > 50
+
+
+def test_a_module_whose_epochs_were_all_run_has_nothing_that_was_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+    million = importlib.import_module("benchmarks.million")
+    line: dict[str, float] = {}
+    report = million.Report(None, torch.device("cpu"), 60.0)
+    epochs = million.Epochs(report, line, wanted=4, steps=10, refresh=3)
+    missing = []
+    for epoch in range(1, 5):
+        epochs.note(module="module I", epoch=epoch, seconds=2.0)
+        missing.append((line["seconds_not_run"], line["refreshes_not_run"]))
+    assert missing == [(6.0, 1), (4.0, 1), (2.0, 1), (0.0, 0)]
 
 
 def test_the_data_are_those_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

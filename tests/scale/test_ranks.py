@@ -24,7 +24,7 @@ from decaf import Dataset, Model, Predictor, TrainingError
 from decaf.modules.batches import Batches
 from decaf.modules.softmax import Candidates
 from decaf.networks import Rows
-from decaf.ranks import Ranks
+from decaf.ranks import Ranks, joined
 
 from . import ranks as work
 
@@ -221,6 +221,18 @@ def test_ranks_with_other_data_are_refused(launcher: work.Launcher, data: Path, 
     assert "decaf: rank 1 has other data or settings than rank 0" in launcher.says(0)
     assert "start the same command on the same files everywhere" in launcher.says(1)
     assert not (tmp_path / "model").exists()
+
+
+def test_ranks_that_would_have_to_share_a_gpu_are_refused_before_they_talk(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": 1, "WORLD_SIZE": 4, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    with (
+        pytest.raises(TrainingError, match=r"2 ranks on this machine but 1 GPU, .* use --nproc-per-node 1, or"),
+        joined("auto"),
+    ):
+        pass
 
 
 def test_what_several_ranks_cannot_train_is_refused_before_they_talk(tmp_path: Path) -> None:

@@ -1,0 +1,136 @@
+"""Known weaknesses of the packages in requirements.lock, by pip-audit.
+
+    python tools/audit.py [--advisories FOLDER]
+
+pip-audit asks PyPI. On a machine without a network, name a folder of advisories in the format of OSV, such as a
+checkout of pypa/advisory-database: it is then asked instead, on a port of this machine. Advisories that do not concern
+decaf are left out, each told with its reason. `make audit` runs this in an environment of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+LOCK = Path(__file__).resolve().parent.parent / "requirements.lock"
+EXPLAINED = {
+    "GHSA-6wgj-66m2-xxp2": "ray runs what is sent to its Jobs API, by design and without a fix. decaf brings Ray for "
+    "the extra `scale` alone, starts a cluster on this machine only, without the dashboard that has this API, and Ray "
+    "asks for a token there. Who lets others reach a cluster of their own has to guard it",
+    "CVE-2021-29063": "mpmath took long over hostile formulas until 1.3.0, the version of the lock; older copies of "
+    "the advisory name no fix. decaf reads no formulas",
+    "CVE-2020-13092": "scikit-learn up to 0.23.0 runs code from a pickle that is loaded; some copies of the advisory "
+    "name no last version. decaf loads no pickle",
+}
+
+Advisory = dict[str, Any]
+
+
+def read_advisories(folder: Path) -> dict[str, list[Advisory]]:
+    """The advisories of a folder, in JSON or YAML, by the package that they are of."""
+    import yaml
+
+    found: dict[str, list[Advisory]] = defaultdict(list)
+    for file in sorted([*folder.rglob("*.json"), *folder.rglob("*.y*ml")]):
+        advisory = yaml.load(file.read_text(encoding="utf-8"), yaml.BaseLoader)  # noqa: S506 - texts, nothing else
+        if not isinstance(advisory, dict):
+            continue
+        for package in {canonicalize_name(part["package"]["name"]) for part in _affected(advisory)}:
+            found[package].append(advisory)
+    return found
+
+
+def covers(advisory: Advisory, package: str, version: Version) -> bool:
+    """Whether an advisory is of this version of a package."""
+    if advisory.get("withdrawn"):
+        return False
+    parts = [part for part in _affected(advisory) if canonicalize_name(part["package"]["name"]) == package]
+    return any(
+        str(version) in part.get("versions", [])
+        or any(_within(each["events"], version) for each in part.get("ranges", []) if each["type"] == "ECOSYSTEM")
+        for part in parts
+    )
+
+
+def _affected(advisory: Advisory) -> list[dict[str, Any]]:
+    return [part for part in advisory.get("affected", []) if part.get("package", {}).get("ecosystem") == "PyPI"]
+
+
+def _within(events: Sequence[Mapping[str, str]], version: Version) -> bool:
+    """Whether a version is in a range: it begins where something is introduced, and ends where that is fixed."""
+    inside = False
+    pairs = [(Version(text), name) for event in events for name, text in event.items()]
+    for at, name in sorted(pairs, key=lambda pair: pair[0]):
+        if name == "introduced" and version >= at:
+            inside = True
+        elif (name == "fixed" and version >= at) or (name == "last_affected" and version > at):
+            inside = False
+    return inside
+
+
+@contextmanager
+def service(advisories: Mapping[str, Sequence[Advisory]]) -> Iterator[str]:
+    """Answer as OSV does -> the address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            name, version = canonicalize_name(asked["package"]["name"]), Version(asked["version"])
+            found = [advisory for advisory in advisories.get(name, []) if covers(advisory, name, version)]
+            answer = json.dumps({"vulns": found} if found else {}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1/query"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def audit(lock: Path, *options: str) -> int:
+    """Run pip-audit over a lock -> its exit status, 1 where something was found or could not be asked for."""
+    ignored = [word for name in EXPLAINED for word in ("--ignore-vuln", name)]
+    command = [sys.executable, "-m", "pip_audit", "--disable-pip", "--require-hashes", "--strict", "-r", str(lock)]
+    return subprocess.run([*command, *ignored, *options], check=False).returncode
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--advisories", type=Path, metavar="FOLDER", help="of advisories in the format of OSV")
+    options.add_argument("--lock", type=Path, default=LOCK)
+    arguments = options.parse_args()
+    for name, reason in EXPLAINED.items():
+        print(f"left out: {name}: {reason}.")
+    if arguments.advisories is None:
+        return audit(arguments.lock)
+    advisories = read_advisories(arguments.advisories)
+    count = len({advisory["id"] for several in advisories.values() for advisory in several})
+    if not count:
+        options.error(f"{arguments.advisories} holds no advisory in the format of OSV")
+    print(f"{count} advisories of {len(advisories)} packages", flush=True)
+    with service(advisories) as address:
+        return audit(arguments.lock, "--vulnerability-service", "osv", "--osv-url", address)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
