@@ -11,7 +11,6 @@ from benchmarks.report import RESULTS
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 RECIPES = ("P@1", "P@5", "PSP@1", "PSP@5")
-PAPER = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@20", "shortlist_recall")
 MATCH = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@20", "C@20")
 
 
@@ -146,12 +145,6 @@ def recipes() -> str:
                 figures = (f"{of[key]:.2f}" for key in RECIPES)
                 rows.append((title, where, *figures, _seconds(of), f"{of['parameters_mb']} MB", off))
             origins.append(origin(report, f"python -m benchmarks.recipes {name}"))
-        if (RESULTS / f"paper-{name}.json").exists():
-            report = load(f"paper-{name}")
-            of = report["figures"]["variants"]["paper"]
-            figures = (f"{of[key]:.2f}" for key in RECIPES)
-            time, size = _seconds(of), f"{of['parameters_mb']} MB"
-            rows.append(("paper", report["figures"]["device"], *figures, time, size, ""))
         if (RESULTS / f"peers-{name}.json").exists():
             report = load(f"peers-{name}")
             for peer, of in report["figures"]["systems"].items():
@@ -404,39 +397,6 @@ def throughput() -> str:
     return "\n\n".join(["## Batch throughput", about, *sections])
 
 
-def paper() -> str:
-    """The paper's recipe and its variants."""
-    sections = [
-        "## The paper's recipe",
-        "One instance each but for paper-3. The beam is the number of clusters that a document "
-        "looks into (of labels, for neighbours), shortlist recall the percentage of test pairs whose label is then "
-        "looked at. The last column says how far the paper's table lies below DECAF in P@1 and PSP@1 for that variant, "
-        "on LF-AmazonTitles-131K. Two of ours differ in kind: hnsw gains PSP@1 where the paper's loses, and "
-        "our fixed embeddings, made of the titles alone, are much weaker than vectors learned elsewhere on much text.",
-    ]
-    for file in sorted(RESULTS.glob("paper-*.json")):
-        report = load(file.stem)
-        figures = report["figures"]
-        rows = [
-            (
-                name,
-                *(f"{of[key]:.2f}" for key in PAPER),
-                _seconds(of),
-                of["beam"],
-                of["paper"],
-                of["commit"],
-            )
-            for name, of in figures["variants"].items()
-        ]
-        heading = ("variant", *PAPER, "training", "beam", "the paper: P@1, PSP@1 against DECAF", "commit")
-        sections += [
-            f"{figures['dataset']}, trained on one {figures['device']}, test documents, the filter applied.",
-            origin(report, f"python -m benchmarks.paper {figures['dataset']}"),
-            table(heading, rows),
-        ]
-    return "\n\n".join(sections)
-
-
 def main() -> None:
     """Write the page."""
     head = "# Performance\n\nWritten by `python -m benchmarks.tables` from `benchmarks/results/`; not typed by hand."
@@ -451,7 +411,6 @@ def main() -> None:
         engines(),
         scaling(),
         ablations(),
-        paper(),
         clustering(),
         features(),
         label_text(),

@@ -247,6 +247,7 @@ def expect_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None
     [
         (["inspect", "nowhere"], "nowhere: there is no such file or folder"),
         (["inspect", "."], "holds no dataset"),
+        (["inspect", "half"], "half: holds no model (there is no model.json)"),
         (["inspect", "fruit", "--set", "features.vocabluary=3"], "nearest: 'vocabulary'"),
         (["convert", "fruit", "out", "--to", "xml"], "there is no layout 'xml'"),
         (["convert", "fruit", "fruit/lbl.json"], "is already there"),
@@ -259,6 +260,8 @@ def expect_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None
 def test_a_mistake_is_one_line(data: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str) -> None:
     monkeypatch.chdir(data.parent)
     write_scores(Path("wide.npz"), [[1, 0, 0, 0]] * 3)
+    Path("half").mkdir(exist_ok=True)
+    Path("half", "instance-0.safetensors").touch()
     before = sorted(data.parent.rglob("*"))
     expect_one_line(decaf(*arguments), message)
     assert sorted(data.parent.rglob("*")) == before

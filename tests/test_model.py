@@ -299,7 +299,7 @@ def test_labels_that_are_not_there_are_told(folder: Path, name: str, at: int | s
     tensors = {key: tensor.clone() for key, tensor in load_file(path).items()}
     tensors[name][at] = value
     save_file(tensors, path)
-    with pytest.raises(ModelError, match=rf"cannot be read \({told}\); remove the folder and train again"):
+    with pytest.raises(ModelError, match=rf"instance-1\.safetensors: cannot be read \({told}\); remove the folder"):
         Model.load(folder, verify=False)
 
 
@@ -307,7 +307,14 @@ def test_labels_that_are_not_there_are_told(folder: Path, name: str, at: int | s
 def test_a_missing_array_is_told(folder: Path, name: str) -> None:
     path = folder / "instance-0.safetensors"
     save_file({key: tensor.clone() for key, tensor in load_file(path).items() if key != name}, path)
-    with pytest.raises(ModelError, match=rf"cannot be read .*{name}"):
+    with pytest.raises(ModelError, match=rf"instance-0\.safetensors: cannot be read .*{name}"):
+        Model.load(folder, verify=False)
+
+
+@pytest.mark.parametrize("name", ["features.json", "labels.arrow"])
+def test_the_damaged_file_is_named_without_checksums_too(folder: Path, name: str) -> None:
+    (folder / name).write_bytes(b"{}")
+    with pytest.raises(ModelError, match=rf"{name}: cannot be read"):
         Model.load(folder, verify=False)
 
 

@@ -298,7 +298,7 @@ def inspect(
     from decaf import console
 
     with console.session():
-        if (Path(path) / "model.json").is_file() or (Path(path) / "checkpoint").is_dir():
+        if any(next(Path(path).glob(name), None) for name in ("model.json", "checkpoint", "instance-*.safetensors")):
             from decaf.model import Model
 
             facts = Model.load(path).facts()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -111,18 +111,14 @@ class Model:
     @classmethod
     def _read(cls, folder: Path, content: dict[str, Any], files: list[str], version: str) -> Model:
         """The model of a folder whose files are all there."""
-        try:
+        with _told(folder / "model.json"):
             config = Config.from_json(content.pop("config"))
-            features = _read_features(folder, config.features) if "tokenizer.json" in files else None
-            labels, kept, frequency = _read_labels(folder)
             names = sorted((name for name in files if name.startswith("instance-")), key=_instance_number)
-            packed = tuple(_read_packed(folder / name) for name in names)
-        except ConfigError as error:
-            raise ModelError(
-                f"{folder / 'model.json'}: {error}; this decaf does not know the model's settings"
-            ) from error
-        except _UNREADABLE as error:
-            raise ModelError(f"{folder}: cannot be read ({error}); {ADVICE}") from error
+        with _told(folder / "features.json"):
+            features = _read_features(folder, config.features) if "tokenizer.json" in files else None
+        with _told(folder / "labels.arrow"):
+            labels, kept, frequency = _read_labels(folder)
+        packed = tuple(_read_packed(folder / name) for name in names)
         if not packed:
             raise ModelError(f"{folder}: holds no instance; {ADVICE}")
         if any(len(one.labels.numbers) != len(kept) for one in packed):
@@ -181,6 +177,17 @@ class Model:
         if self.frequency is not None:
             columns["frequency"] = pa.array(self.frequency, pa.int64())
         write_arrow(pa.table(columns), path)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Say which file it is that cannot be read."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ModelError(f"{path}: {error}; this decaf does not know the model's settings") from error
+    except _UNREADABLE as error:
+        raise ModelError(f"{path}: cannot be read ({error}); {ADVICE}") from error
 
 
 def _check_there(folder: Path, name: str, files: Mapping[str, str]) -> None:
@@ -269,9 +276,10 @@ def _numbers(column: pa.ChunkedArray, kind: pa.DataType) -> NDArray[Any]:
 
 
 def _read_packed(path: Path) -> Packed:
-    with safe_open(path, framework="pt", device="cpu") as stored:  # torch maps the file; numpy's way copies it
+    # Torch maps the file; numpy's way copies it.
+    with _told(path), safe_open(path, framework="pt", device="cpu") as stored:
         packed = Packed.from_arrays({key: stored.get_tensor(key).numpy() for key in stored.keys()})  # noqa: SIM118
-    packed.check()
+        packed.check()
     return packed
 
 
