@@ -242,7 +242,8 @@ def latency() -> str:
     for file in sorted(RESULTS.glob("latency-*.json")):
         report = load(file.stem)
         figures = report["figures"]
-        lines = {"exact": figures["exact"], **{f"fast, effort {key}": of for key, of in figures["fast"].items()}}
+        efforts = {"fast" if key == "usual" else f"fast, effort {key}": of for key, of in figures["fast"].items()}
+        lines = {"exact": figures["exact"], **efforts}
         times = [f"p{share}_ms" for share in (50, 90, 99)]
         rows = [
             (name, *(f"{of[key]:.3f}" for key in times), of.get("agreement", ""), of["P@1"], of["P@5"])

@@ -343,18 +343,87 @@ def test_documents_that_meet_at_clusters_are_answered_as_if_alone(words: bool, s
     assert all(np.array_equal(one, other) for one, other in zip(*found, strict=True))
 
 
+def room_of(rough: NDArray[np.float32], spread: float = 0.0) -> nearest.Room:
+    """Documents with these rough scores, along 128 directions."""
+    steps, count = np.ones(len(rough), dtype=np.float32), len(rough)
+    return nearest.Room(np.zeros((count, lanes.width(128)), dtype=np.uint8), steps, steps * np.float32(spread), rough)
+
+
 @pytest.mark.parametrize("count", [5000, 300])
-def test_about_as_many_clusters_as_wanted_are_looked_at_and_never_fewer_than_needed(count: int) -> None:
+def test_about_as_many_clusters_as_wanted_are_looked_at_and_never_fewer_than_the_beam(count: int) -> None:
     scores = np.random.default_rng(2).normal(size=(3, count)).astype(np.float32)
     places = np.empty(count + lanes.LANES, dtype=np.int32)
     bins = np.empty(nearest._BINS, dtype=np.int64)
-    for wanted, needed in ((600, 50), (100, 100), (60, 50), (count, 10)):
-        kept = nearest._promising(scores, 1, count, wanted, needed, places, bins)
-        assert needed <= kept <= 2 * wanted + 100
+    for wanted, beam in ((600, 50), (100, 100), (60, 50), (count, 10)):
+        kept = nearest._promising(room_of(scores, 9), 1, count, fast._effort(count, beam, wanted), beam, places, bins)
+        assert beam <= kept <= 2 * wanted + 100
         assert sorted(places[:kept]) == sorted(np.argsort(-scores[1])[:kept])
     peaked = np.zeros((1, count), dtype=np.float32)
     peaked[:, 1::8] = 1  # what every eighth does not show
-    assert nearest._promising(peaked, 0, count, 40, 60, places, bins) >= 60
+    assert nearest._promising(room_of(peaked), 0, count, fast._effort(count, 60, 40), 60, places, bins) >= 60
+
+
+def test_the_further_scores_may_be_off_the_more_clusters_are_looked_at() -> None:
+    count, beam = 9000, 50
+    scores = np.random.default_rng(2).normal(size=(1, count)).astype(np.float32)
+    places, bins = np.empty(count + lanes.LANES, dtype=np.int32), np.empty(nearest._BINS, dtype=np.int64)
+    effort, last = nearest.Effort(100, 2000, np.float32(2)), float(np.sort(scores[0])[-beam])
+    kept = [
+        nearest._promising(room_of(scores, spread), 0, count, effort, beam, places, bins)
+        for spread in (0.0, 0.3, 0.4, 5.0)
+    ]
+    assert kept[0] == pytest.approx(effort.least, rel=0.4)
+    for spread, found in ((0.3, kept[1]), (0.4, kept[2])):
+        assert found == pytest.approx((scores[0] >= last - 2 * spread).sum(), rel=0.4)
+    assert kept[3] == pytest.approx(effort.most, rel=0.2)
+
+
+def flat(count: int, dim: int) -> packed_module.Clusters:
+    """Clusters that differ as much in every direction."""
+    rng = np.random.default_rng(4)
+    weights = (10 * rng.normal(size=(count, dim))).astype(np.float32)
+    rotation, first = packed_module.narrowed(weights)
+    rows = packed_module.quantised(first, "int8"), packed_module.quantised(weights, "int8")
+    return packed_module.Clusters(rotation, *rows[0], *rows[1], rng.normal(size=count).astype(np.float32))
+
+
+def test_what_few_directions_leave_out_is_known_beforehand() -> None:
+    clusters, vectors = flat(5000, 300), vectors_of(300, 20)
+    search, room = nearest.Search.of(clusters), room_of(np.zeros((20, 1), dtype=np.float32))
+    nearest.turn(vectors, search, room)
+    documents = vectors.floats(300)
+    along = (documents @ clusters.rotation.T) @ whole(clusters.first, clusters.first_scales).T
+    missing = documents @ whole(clusters.weights, clusters.scales).T - along
+    assert np.allclose(room.spreads, missing.std(axis=1), rtol=0.1)
+
+
+def test_the_best_clusters_are_found_where_few_directions_tell_little() -> None:
+    count, dim, beam = 5000, 300, 20
+    clusters, vectors = flat(count, dim), vectors_of(dim, 40)
+    exact = vectors.floats(dim) @ whole(clusters.weights, clusters.scales).T + clusters.bias
+    wanted = np.argsort(-exact, axis=1)[:, :beam]
+    search, shares = nearest.Search.of(clusters), []
+    for effort in (fast._effort(count, beam, 60), fast._effort(count, beam, None)):
+        found, scores = np.full((40, beam), -1), np.full((40, beam), -np.inf, dtype=np.float32)
+        room = room_of(np.empty((32, search.first.starts.size), dtype=np.float32))
+        nearest.find(vectors, search, effort, room, found, scores)
+        assert np.allclose(scores, np.take_along_axis(exact, found, axis=1), rtol=1e-3, atol=1e-2)
+        shares.append(np.mean([len(set(one) & set(other)) / beam for one, other in zip(found, wanted, strict=True)]))
+    assert shares[0] < 0.6  # so it is not easy
+    assert shares[1] > 0.9
+
+
+@compiled
+def squares_of(values: NDArray[Any]) -> float:
+    return arithmetic.squares(values)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int16, np.float32])
+def test_squares_are_added_up_without_overflow(kind: type) -> None:
+    values = np.array([100, -128, 3] * 200) * (256 if kind is np.int16 else 1)
+    values = np.clip(values, -(1 << 15), (1 << 15) - 1).astype(kind)
+    expected = float(np.square(values.astype(np.float64)).sum())
+    assert squares_of(values) == arithmetic.squares(values) == expected
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 100])

@@ -19,7 +19,19 @@ from decaf.packed import MIDDLE, Floats
 from decaf.scoring import lanes
 from decaf.scoring.lanes import LINE, SHIFT, Four, bytes_by_lanes, cut, halves_by_lanes, in_hardware, planes_of
 
-__all__ = ["TOGETHER", "Vectors", "blank", "finish", "fours", "largest_entry", "nothing", "products", "put", "times"]
+__all__ = [
+    "TOGETHER",
+    "Vectors",
+    "blank",
+    "finish",
+    "fours",
+    "largest_entry",
+    "nothing",
+    "products",
+    "put",
+    "squares",
+    "times",
+]
 
 _LARGEST = (1 << 31) - 1  # that a sum may be
 _CUT = 127 * 256 + 127  # the largest number that can be cut into two bytes with signs
@@ -70,6 +82,11 @@ def times(of_row: Any, of_vector: Any) -> Any:  # noqa: ANN401 - numbers
     return of_row * of_vector
 
 
+def squares(values: NDArray[Any]) -> float:
+    """The sum of the squares."""
+    return float(np.square(values.astype(np.float64)).sum())
+
+
 def products(rows: NDArray[Any], four: Four, vectors: Vectors, vector: int, found: Floats) -> None:
     """The sums of the products of four rows and a vector. To cut them out first would cost as much as the sums."""
     # Compiled code has quicker ways, below; tests compare them with this.
@@ -88,6 +105,19 @@ def _times(of_row: Any, of_vector: Any) -> Any:  # noqa: ANN401
     if isinstance(of_row, types.Integer):
         return lambda of_row, of_vector: np.int32(of_row) * np.int32(of_vector)
     return lambda of_row, of_vector: of_row * np.float32(of_vector)
+
+
+@overload(squares, strict=False)
+def _squares(values: Any) -> Any:  # noqa: ANN401
+    kind = np.int64 if isinstance(values.dtype, types.Integer) else np.float64
+
+    def added(values: NDArray[Any]) -> float:
+        total = kind(0)
+        for value in values:
+            total += kind(value) * kind(value)
+        return float(total)
+
+    return added
 
 
 @overload(products, strict=False, inline="always")  # to hand over all arrays of vectors costs as much as the sums

@@ -9,7 +9,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy import sparse
 
 from decaf.model import Model
@@ -21,7 +20,7 @@ from decaf.scoring.arithmetic import Vectors, blank
 from decaf.scoring.exact import CANDIDATES, averaged
 from decaf.scoring.lanes import width
 from decaf.scoring.meeting import WIDEST, rank_together
-from decaf.scoring.nearest import Documents, Maker, Search, encode, find
+from decaf.scoring.nearest import Documents, Effort, Maker, Room, Search, encode, find
 from decaf.scoring.ranking import answer, rank, rank_apart
 from decaf.scoring.scorer import Changes, check_tokens
 
@@ -32,13 +31,15 @@ _PART = 4096  # documents of one thread at a time: the more, the more meet at a 
 _SCORES = 1 << 24  # of a part's documents, at most
 _MANY = 16  # documents for which meeting at clusters pays
 _COMPARED = 32  # documents compared with all clusters at a time
+_SURE = np.float32(3)  # standard deviations by which a rough score may be wrong
+_USUAL, _SHARE = 1024, 12  # clusters that are looked at in full, at most; or one in so many
 
 
 class FastScorer:
     """Scores as the exact one does, but looks at a part of the clusters alone.
 
-    `effort` is how many clusters are looked at in full, 400 or one in 128 if nothing is said: the more, the closer to
-    the exact answer.
+    `effort` is how many clusters are looked at in full: the more, the closer to the exact answer. If nothing is said,
+    each document has as many as it takes for nearly the exact answer, but no more than 1,024 or one in 12.
     A scorer may be called from several threads at once; they do not wait for each other.
     """
 
@@ -117,7 +118,7 @@ class _Instance:
         both = (packed.labels, changes.added)
         self._meeting = self._whole and max(max(of.words.shape[1], of.cues.shape[1]) for of in both) <= WIDEST
         self.listed = max(self._beam * sum(int(np.diff(of.bounds).max()) for of in both), 1)  # labels, at most
-        self._effort = max(max(400, clusters // 128) if effort is None else effort, self._beam)
+        self._effort = _effort(clusters, self._beam, effort)
         self._asked = packed.shortlister() if packed.above or packed.searched else None  # not scanned
         self._blend = lru_cache(maxsize=64)(lambda tail: None if packed.curve is None else packed.curve.at(tail))
         self._rooms = threading.local()
@@ -143,8 +144,8 @@ class _Instance:
         if blend is not None and self._asked is None and count < _MANY:
             near, far = (blank(count, len(packed.near.gate), whole=self._whole) for _ in range(2))
             search = (self._near, self._far, self._search, self._effort, self._beam)
-            room = (near, far, *self._room(count))
-            answer(documents, *search, packed.labels, changes, blend, *room, found, chances)
+            room = self._room(count)
+            answer(documents, *search, packed.labels, changes, blend, near, far, room, found, chances)
             return found, chances
         near, far = self._encoded(documents, self._near), self._encoded(documents, self._far)
         clusters, of_cluster = self._nearest(near)
@@ -169,17 +170,25 @@ class _Instance:
         count, search = len(vectors.values), self._search
         clusters = np.full((count, self._beam), -1, dtype=np.int64)
         scores = np.full(clusters.shape, -np.inf, dtype=np.float32)
-        find(vectors, search, self._effort, *self._room(min(count, _COMPARED)), clusters, scores)
+        find(vectors, search, self._effort, self._room(min(count, _COMPARED)), clusters, scores)
         return clusters, scores
 
-    def _room(self, count: int) -> tuple[NDArray[np.uint8], Floats, Floats]:
-        """Room for documents in bytes, their steps and their scores with all clusters, of this thread alone."""
-        room: tuple[NDArray[np.uint8], Floats, Floats] | None = getattr(self._rooms, "room", None)
-        if room is None or count > len(room[0]):
+    def _room(self, count: int) -> Room:
+        """Room to compare so many documents with all clusters, of this thread alone."""
+        room: Room | None = getattr(self._rooms, "room", None)
+        if room is None or count > len(room.steps):
             whole = np.zeros((count, width(len(self._search.rotation))), dtype=np.uint8)
+            steps, spreads = (np.empty(count, dtype=np.float32) for _ in range(2))
             rough = np.empty((count, self._search.first.starts.size), dtype=np.float32)
-            room = self._rooms.room = (whole, np.empty(count, dtype=np.float32), rough)
-        return room[0][:count], room[1][:count], room[2][:count]
+            room = self._rooms.room = Room(whole, steps, spreads, rough)
+        return Room(room.whole[:count], room.steps[:count], room.spreads[:count], room.rough[:count])
+
+
+def _effort(clusters: int, beam: int, wanted: int | None) -> Effort:
+    """How many clusters are looked at in full: as many as are wanted, or as a document needs."""
+    if wanted is not None:
+        return Effort(max(wanted, beam), max(wanted, beam), np.float32(0))
+    return Effort(2 * beam, max(2 * beam, _USUAL, clusters // _SHARE), _SURE)
 
 
 _READY: WeakKeyDictionary[Packed, tuple[Maker, Maker, Search]] = WeakKeyDictionary()

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decaf import packed
-from decaf.compiled import compiled, drop_stale, in_any_order, unowned_in_any_order
+from decaf.compiled import compiled, drop_stale, in_any_order, unowned, unowned_in_any_order
 from decaf.packed import Clusters, Encoder, Floats, Ints, quantised
 from decaf.scoring import arithmetic, lanes
-from decaf.scoring.arithmetic import TOGETHER, Vectors, finish, fours, largest_entry, products, put
+from decaf.scoring.arithmetic import TOGETHER, Vectors, finish, fours, largest_entry, products, put, squares
 from decaf.scoring.lanes import (
     LANES,
     Places,
@@ -29,11 +29,14 @@ from decaf.scoring.lanes import (
     shift,
 )
 
-__all__ = ["Documents", "Maker", "Search", "Tokens", "encode", "find"]
+__all__ = ["Documents", "Effort", "Maker", "Room", "Search", "Tokens", "encode", "find"]
 
 _BINS = 512  # in which scores are counted, to tell the best apart
 _TWO_BYTES = (1 << 15) - 1  # the largest number of two bytes
 _MANY = 4096  # scores of which a part tells enough
+_SOME = 1024  # clusters that tell of all
+_AHEAD = 8  # clusters whose rows are fetched before their turn
+_NEAR = 1 << 23  # bytes that are near anyway
 Tokens = NDArray[np.uint32]
 _BY_LANES = in_hardware()
 scan, above = (scan_by_lanes, above_by_lanes) if _BY_LANES else (scan_by_loop, above_by_loop)
@@ -134,6 +137,18 @@ def _mix(bag: Floats, maker: Maker, above: Ints, vector: Floats) -> None:
         vector[at] = vector[at] * scale if maker.unit else max(vector[at], np.float32(0))
 
 
+class Effort(NamedTuple):
+    """Which clusters are looked at in full: about so many at least and at most whose rough scores are best.
+
+    Between them, those that may be among the best in full, by so many standard deviations of what few directions leave
+    out.
+    """
+
+    least: int
+    most: int
+    sure: np.float32
+
+
 class Search(NamedTuple):
     """Clusters as they are looked for: first along few directions, then the best of them in full."""
 
@@ -143,91 +158,126 @@ class Search(NamedTuple):
     weights: NDArray[Any]  # [clusters, dim]
     scales: Floats
     bias: Floats
+    spread: np.float32  # of the scores that the other directions add, for a document whose length along them is 1
 
     @classmethod
     def of(cls, clusters: Clusters) -> Search:
         """The clusters, ready to be looked for."""
         precision = "int8" if clusters.weights.dtype == np.int8 else "float32"
         first = Table.of(clusters.first, clusters.first_scales, clusters.bias, by_lanes=_BY_LANES)
-        return cls(*quantised(clusters.rotation, precision), first, clusters.weights, clusters.scales, clusters.bias)
+        in_full = (clusters.weights, clusters.scales, clusters.bias)
+        return cls(*quantised(clusters.rotation, precision), first, *in_full, _spread(clusters))
+
+
+def _spread(clusters: Clusters) -> np.float32:
+    """The mean length of clusters along the directions that are left out, shared out over these."""
+    narrow, dim = clusters.rotation.shape
+    some = slice(None, None, max(1, len(clusters.bias) // _SOME))  # reading all would take the time of loading them
+    lengths = [
+        np.square(packed.whole(rows[some], scales[some])).sum(axis=1)
+        for rows, scales in ((clusters.weights, clusters.scales), (clusters.first, clusters.first_scales))
+    ]
+    left = max(float((lengths[0] - lengths[1]).mean()), 0.0) if len(clusters.bias) else 0.0
+    return np.float32(math.sqrt(left / max(dim - narrow, 1)))
+
+
+class Room(NamedTuple):
+    """Room to compare documents with all clusters along few directions."""
+
+    whole: NDArray[np.uint8]  # documents in bytes
+    steps: Floats  # of the bytes
+    spreads: Floats  # of the scores that the other directions add
+    rough: Floats  # scores, [documents, clusters or more]
 
 
 @compiled
 def find(
     vectors: Vectors,
     search: Search,
-    effort: int,
-    whole: NDArray[np.uint8],  # room for this and the next two, for so many documents as are compared at a time
-    steps: Floats,
-    rough: Floats,
+    effort: Effort,
+    room: Room,  # for so many documents as are compared at a time
     clusters: Ints,  # the best [documents, beam], -1 for none, in no order
     of_cluster: Floats,  # their scores
 ) -> None:
     """The best clusters of documents."""
-    for first in range(0, len(clusters), max(len(whole), 1)):
-        last = min(first + len(whole), len(clusters))
-        some = Vectors(
-            vectors.values[first:last], vectors.steps[first:last], vectors.sums[first:last], vectors.planes[first:last]
-        )
-        room = (whole[: last - first], steps[: last - first])
-        turn(some, search, *room)
-        scan(*room, search.first, rough)
-        choose(some, search, rough[: last - first], effort, clusters[first:last], of_cluster[first:last])
+    for first in range(0, len(clusters), max(len(room.steps), 1)):
+        last = min(first + len(room.steps), len(clusters))
+        some, count = slice(first, last), last - first
+        given = Vectors(vectors.values[some], vectors.steps[some], vectors.sums[some], vectors.planes[some])
+        here = Room(room.whole[:count], room.steps[:count], room.spreads[:count], room.rough[:count])
+        turn(given, search, here)
+        scan(here.whole, here.steps, search.first, here.rough)
+        choose(given, search, here, effort, clusters[some], of_cluster[some])
 
 
 @in_any_order
-def turn(vectors: Vectors, search: Search, whole: NDArray[np.uint8], steps: Floats) -> None:
-    """Vectors along the few directions of the clusters, in bytes [documents, narrow] of so large steps."""
+def turn(vectors: Vectors, search: Search, room: Room) -> None:
+    """Vectors along the few directions of the clusters, and how far scores spread along the others."""
     narrow = len(search.rotation)
-    turned, rounded, found = np.empty(narrow, np.float32), np.empty(narrow, np.int8), np.empty(TOGETHER, np.float32)
-    for document in range(len(whole)):
+    turned, rounded = np.empty(narrow + TOGETHER, np.float32), np.empty(narrow, np.int8)
+    for document in range(len(room.steps)):
         for first in range(0, narrow, TOGETHER):
-            products(search.rotation, fours(first, narrow), vectors, document, found)
-            for to in range(first, min(first + TOGETHER, narrow)):
-                turned[to] = found[to - first] * search.rotation_scales[to]
-        steps[document] = put(turned, 127, rounded) * vectors.steps[document]
-        shift(rounded, whole[document])
+            products(search.rotation, fours(first, narrow), vectors, document, turned[first : first + TOGETHER])
+        for to in range(narrow):
+            turned[to] *= search.rotation_scales[to]
+        step = put(turned[:narrow], 127, rounded)
+        room.steps[document] = step * vectors.steps[document]
+        shift(rounded, room.whole[document])
+        length = _left_out(vectors.values[document], rounded, step)
+        room.spreads[document] = length * vectors.steps[document] * search.spread
+
+
+@unowned
+def _left_out(vector: NDArray[Any], turned: NDArray[np.int8], step: np.float32) -> np.float32:
+    """The length of a vector along all directions but those in which it is so many steps long."""
+    return np.float32(math.sqrt(max(squares(vector) - squares(turned) * float(step) * float(step), 0.0)))
 
 
 @in_any_order
 def choose(
     vectors: Vectors,
     search: Search,
-    rough: Floats,  # scores along few directions, [documents, clusters or more]
-    effort: int,
+    room: Room,
+    effort: Effort,
     clusters: Ints,
     of_cluster: Floats,
 ) -> None:
     """Look in full at the clusters whose rough scores are best."""
     count, beam = len(search.bias), clusters.shape[1]
-    scores, places, bins = np.empty(count, np.float32), np.empty(count + LANES, np.int32), np.empty(_BINS, np.int64)
-    found = np.empty(TOGETHER, np.float32)
-    for document in range(len(rough)):
-        kept = _promising(rough, document, count, effort, beam, places, bins)
-        _look(vectors, document, search, places[:kept], found, scores[:kept])
+    scores, places = np.empty(count + LANES, np.float32), np.empty(count + LANES, np.int32)
+    bins = np.empty(_BINS, np.int64)
+    for document in range(len(room.rough)):
+        kept = _promising(room, document, count, effort, beam, places, bins)
+        _look(vectors, document, search, places[:kept], scores)
         if kept > 2 * beam:
-            kept = _narrow(scores[:kept], places, _reached(scores[:kept], beam, bins))
+            kept = _narrow(scores[:kept], places, _reached(_counted(scores[:kept], bins), beam, bins))
         _largest_first(scores[:kept], places[:kept], beam)
         for at in range(min(kept, beam)):
             clusters[document, at], of_cluster[document, at] = places[at], scores[at]
 
 
 @unowned_in_any_order
-def _look(vectors: Vectors, document: int, search: Search, places: Places, found: Floats, scores: Floats) -> None:
-    """The scores of these clusters in full."""
-    for first in range(0, len(places), TOGETHER):
-        one, two, three, four = fours(first, len(places))
+def _look(vectors: Vectors, document: int, search: Search, places: Places, scores: Floats) -> None:
+    """The scores of these clusters in full; there is room for a few more."""
+    count, wide = len(places), search.weights.shape[1] * search.weights.itemsize
+    far = search.weights.nbytes > _NEAR
+    for first in range(0, count, TOGETHER):
+        if far:
+            for ahead in range(first + _AHEAD, min(first + _AHEAD + TOGETHER, count)):
+                fetch(search.weights, places[ahead] * wide, wide)
+        one, two, three, four = fours(first, count)
         rows = (int(places[one]), int(places[two]), int(places[three]), int(places[four]))
-        products(search.weights, rows, vectors, document, found)
-        for at in range(first, min(first + TOGETHER, len(places))):
-            scale = search.scales[places[at]] * vectors.steps[document]
-            scores[at] = found[at - first] * scale + search.bias[places[at]]
+        products(search.weights, rows, vectors, document, scores[first : first + TOGETHER])
+    step = vectors.steps[document]
+    for at in range(count):
+        place = np.uint32(places[at])
+        scores[at] = scores[at] * (search.scales[place] * step) + search.bias[place]
 
 
 @unowned_in_any_order
-def _narrow(scores: Floats, places: Places, least: float) -> int:
+def _narrow(scores: Floats, places: Places, bound: np.float32) -> int:
     """Bring the scores that are not less to the front, and their places with them; how many there are."""
-    kept, bound = 0, np.float32(least)
+    kept = 0
     for at in range(len(scores)):
         there = scores[at] >= bound
         scores[kept], places[kept] = scores[at], places[at]  # a branch would cost more
@@ -259,35 +309,49 @@ def _largest_first(scores: Floats, places: Places, wanted: int) -> None:
 
 
 @unowned_in_any_order
-def _promising(scores: Floats, document: int, count: int, wanted: int, needed: int, places: Places, bins: Ints) -> int:
-    """The places of about so many best scores of a document, and at least of those needed; how many there are.
+def _promising(room: Room, document: int, count: int, effort: Effort, beam: int, places: Places, bins: Ints) -> int:
+    """The places of a document's best scores, at least of the beam; how many there are.
 
     Of many scores every eighth says where the best begin.
     """
+    scores, spread = room.rough[document, :count], room.spreads[document]
     if count >= _MANY:
-        least = _reached(scores[document, :count:8], wanted // 8, bins)
-        kept = above(scores, document, count, np.float32(least), places)
-        if kept >= needed:
+        kept = above(room.rough, document, count, _bound(scores[::8], 8, effort, spread, beam, bins), places)
+        if kept >= beam:
             return kept
-    return above(scores, document, count, np.float32(_reached(scores[document, :count], wanted, bins)), places)
+    return above(room.rough, document, count, _bound(scores, 1, effort, spread, beam, bins), places)
+
+
+@unowned
+def _bound(scores: Floats, each: int, effort: Effort, spread: np.float32, beam: int, bins: Ints) -> np.float32:
+    """Where promising scores begin, if each of these stands for so many."""
+    counted = _counted(scores, bins)
+    close = _reached(counted, -(-beam // each), bins) - effort.sure * spread
+    close = min(close, _reached(counted, effort.least // each, bins))
+    return max(close, _reached(counted, effort.most // each, bins))
 
 
 @unowned_in_any_order
-def _reached(scores: Floats, wanted: int, bins: Ints) -> float:
-    """A score that at least so many reach, and hardly more."""
-    low, high = float(scores[0]), float(scores[0])
+def _counted(scores: Floats, bins: Ints) -> tuple[np.float32, np.float32]:
+    """Count scores in bins -> where the first bin begins, and how many bins there are for a difference of one."""
+    low = high = scores[0]
     for score in scores:
         low, high = min(low, score), max(high, score)
-    if wanted >= len(scores) or not high > low:
-        return low
     bins[:] = 0
-    step = (_BINS - 1) / (high - low)
+    step = np.float32(_BINS - 1) / (high - low) if high > low else np.float32(0)
     for score in scores:
         at = (score - low) * step
         if 0 <= at < _BINS:  # or it is no number
-            bins[int(at)] += 1
+            bins[np.uint64(np.int64(at))] += 1
+    return low, step
+
+
+@unowned
+def _reached(counted: tuple[np.float32, np.float32], wanted: int, bins: Ints) -> np.float32:
+    """A score that at least so many reach, and hardly more."""
+    low, step = counted
     bin_, reached = _BINS, 0
     while reached < wanted and bin_:
         bin_ -= 1
         reached += bins[bin_]
-    return low + (bin_ - 1) / step if bin_ else low
+    return low + np.float32(bin_ - 1) / step if bin_ and step > 0 else low

@@ -21,7 +21,7 @@ from decaf.packed import Floats, Ints, Labels, Overlay
 from decaf.scoring import arithmetic, lanes, nearest
 from decaf.scoring.arithmetic import TOGETHER, Vectors, fours, nothing, products, put, times
 from decaf.scoring.lanes import LANES, first_of, same
-from decaf.scoring.nearest import Documents, Maker, Search, Tokens, encode, find
+from decaf.scoring.nearest import Documents, Effort, Maker, Room, Search, Tokens, encode, find
 
 __all__ = [
     "answer",
@@ -258,16 +258,14 @@ def answer(
     near: Maker,
     far: Maker,
     search: Search,
-    effort: int,
+    effort: Effort,
     beam: int,
     labels: Labels,
     changes: Overlay,
     blend: Floats,
     of_near: Vectors,  # room for these and the next
     of_far: Vectors,
-    whole: NDArray[np.uint8],
-    steps: Floats,
-    rough: Floats,
+    room: Room,
     found: Ints,
     chances: Floats,
 ) -> None:
@@ -276,7 +274,7 @@ def answer(
     encode(documents, near, of_near)
     encode(documents, far, of_far)
     clusters, of_cluster = np.full((count, beam), -1, np.int64), np.full((count, beam), -np.inf, np.float32)
-    find(of_near, search, effort, whole, steps, rough, clusters, of_cluster)
+    find(of_near, search, effort, room, clusters, of_cluster)
     rank(documents, of_near, of_far, clusters, of_cluster, labels, changes, blend, found, chances)
 
 
