@@ -413,6 +413,31 @@ def test_the_best_clusters_are_found_where_few_directions_tell_little() -> None:
     assert shares[1] > 0.9
 
 
+def test_a_cluster_is_found_among_many_that_differ_from_it_in_other_directions_alone() -> None:
+    rng, groups, siblings, dim, beam = np.random.default_rng(6), 32, 150, 300, 20
+    shared = np.repeat(np.eye(groups, dim), siblings, axis=0)
+    apart, noise = np.zeros((groups * siblings, dim)), np.zeros((groups * siblings, dim))
+    apart[:, 128:] = 0.08 * rng.normal(size=(len(apart), dim - 128))
+    noise[:, :128] = 0.05 * rng.normal(size=(len(apart), 128))  # which documents know nothing of
+    weights = (20 * (shared + apart + noise)).astype(np.float32)
+    rotation = np.eye(128, dim, dtype=np.float32)
+    rows = packed_module.quantised(weights @ rotation.T, "int8"), packed_module.quantised(weights, "int8")
+    clusters = packed_module.Clusters(rotation, *rows[0], *rows[1], np.zeros(len(weights), dtype=np.float32))
+    wanted, vectors = np.arange(7, len(weights), 48), arithmetic.blank(100, dim, whole=True)
+    for document, cluster in enumerate(wanted):
+        told = (shared[cluster] + apart[cluster] + 0.04 * rng.normal(size=dim)).astype(np.float32)
+        vectors.steps[document] = arithmetic.put(told, arithmetic.largest_entry(dim), vectors.values[document])
+        arithmetic.finish(vectors, document)
+    search, found = nearest.Search.of(clusters), np.full((100, beam), -1)
+    room = room_of(np.empty((32, search.first.starts.size), dtype=np.float32))
+    scores, effort = np.full((100, beam), -np.inf, dtype=np.float32), fast._effort(len(weights), beam, None)
+    nearest.find(vectors, search, effort, room, found, scores)
+    best = found[np.arange(100), scores.argmax(axis=1)]
+    assert (best == wanted).mean() > 0.97
+    nearest.find(vectors, search, fast._effort(len(weights), beam, 2 * beam), room, found, scores)
+    assert np.mean([cluster in of for cluster, of in zip(wanted, found, strict=True)]) < 0.9  # so it is not easy
+
+
 @compiled
 def squares_of(values: NDArray[Any]) -> float:
     return arithmetic.squares(values)

@@ -31,15 +31,16 @@ _PART = 4096  # documents of one thread at a time: the more, the more meet at a 
 _SCORES = 1 << 24  # of a part's documents, at most
 _MANY = 16  # documents for which meeting at clusters pays
 _COMPARED = 32  # documents compared with all clusters at a time
-_SURE = np.float32(3)  # standard deviations by which a rough score may be wrong
-_USUAL, _SHARE = 1024, 12  # clusters that are looked at in full, at most; or one in so many
+_LEAST, _LEAST_SHARE = 400, 128  # clusters that are looked at in full, or one in so many
+_MOST, _MOST_SHARE = 1024, 12  # the same where rough scores tell little
+_SURE = np.float32(2.5)  # standard deviations by which a rough score may be wrong
 
 
 class FastScorer:
     """Scores as the exact one does, but looks at a part of the clusters alone.
 
     `effort` is how many clusters are looked at in full: the more, the closer to the exact answer. If nothing is said,
-    each document has as many as it takes for nearly the exact answer, but no more than 1,024 or one in 12.
+    it is 400 or one in 128, and for a document that needs more, up to 1,024 or one in 12.
     A scorer may be called from several threads at once; they do not wait for each other.
     """
 
@@ -188,7 +189,8 @@ def _effort(clusters: int, beam: int, wanted: int | None) -> Effort:
     """How many clusters are looked at in full: as many as are wanted, or as a document needs."""
     if wanted is not None:
         return Effort(max(wanted, beam), max(wanted, beam), np.float32(0))
-    return Effort(2 * beam, max(2 * beam, _USUAL, clusters // _SHARE), _SURE)
+    least = max(2 * beam, _LEAST, clusters // _LEAST_SHARE)
+    return Effort(least, max(least, _MOST, clusters // _MOST_SHARE), _SURE)
 
 
 _READY: WeakKeyDictionary[Packed, tuple[Maker, Maker, Search]] = WeakKeyDictionary()

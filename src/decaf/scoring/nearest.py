@@ -210,7 +210,7 @@ def find(
         choose(given, search, here, effort, clusters[some], of_cluster[some])
 
 
-@in_any_order
+@compiled
 def turn(vectors: Vectors, search: Search, room: Room) -> None:
     """Vectors along the few directions of the clusters, and how far scores spread along the others."""
     narrow = len(search.rotation)
@@ -234,14 +234,7 @@ def _left_out(vector: NDArray[Any], turned: NDArray[np.int8], step: np.float32) 
 
 
 @in_any_order
-def choose(
-    vectors: Vectors,
-    search: Search,
-    room: Room,
-    effort: Effort,
-    clusters: Ints,
-    of_cluster: Floats,
-) -> None:
+def choose(vectors: Vectors, search: Search, room: Room, effort: Effort, clusters: Ints, of_cluster: Floats) -> None:
     """Look in full at the clusters whose rough scores are best."""
     count, beam = len(search.bias), clusters.shape[1]
     scores, places = np.empty(count + LANES, np.float32), np.empty(count + LANES, np.int32)
@@ -256,7 +249,7 @@ def choose(
             clusters[document, at], of_cluster[document, at] = places[at], scores[at]
 
 
-@unowned_in_any_order
+@unowned
 def _look(vectors: Vectors, document: int, search: Search, places: Places, scores: Floats) -> None:
     """The scores of these clusters in full; there is room for a few more."""
     count, wide = len(places), search.weights.shape[1] * search.weights.itemsize
