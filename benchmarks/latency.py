@@ -53,6 +53,7 @@ def main() -> None:
         "queries": len(texts),
         "documents": dataset.test.documents.count,
         "clusters": len(model.packed[0].clusters.bias),
+        "epochs": model.config.ranker.epochs,
         "features": timed(lambda text: model.features.transform([text]), texts),  # type: ignore[union-attr]
         "exact": timed(asked(model, exact), texts[: len(texts) // 4]) | precision(truth, dataset),
         "fast": {},

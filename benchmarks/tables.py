@@ -251,8 +251,9 @@ def latency() -> str:
         ]
         heading = ("scorer", "p50, ms", "p90, ms", "p99, ms", "agreement with exact, %", "P@1", "P@5")
         sections += [
-            f"{figures['dataset']}, {figures['queries']:,} queries, {figures['clusters']:,} clusters. Of this, making "
-            f"features takes {figures['features']['p50_ms']:.3f} ms.",
+            f"{figures['dataset']}, {figures['queries']:,} queries, {figures['clusters']:,} clusters, accuracy on "
+            f"{figures['documents']:,} test documents; the model was trained for {figures['epochs']} epoch"
+            f"{'s' * (figures['epochs'] > 1)}. Of this, making features takes {figures['features']['p50_ms']:.3f} ms.",
             origin(report, f"python -m benchmarks.latency MODEL {figures['dataset']}"),
             table(heading, rows),
         ]
