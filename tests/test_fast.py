@@ -397,6 +397,13 @@ def test_what_few_directions_leave_out_is_known_beforehand() -> None:
     assert np.allclose(room.spreads, missing.std(axis=1), rtol=0.1)
 
 
+@pytest.mark.parametrize("scale", [3e38, 0.0])
+def test_clusters_of_any_length_are_made_ready(scale: float) -> None:
+    clusters = flat(300, 200)
+    search = nearest.Search.of(clusters._replace(scales=np.full_like(clusters.scales, scale)))
+    assert search.spread == 0
+
+
 def test_the_best_clusters_are_found_where_few_directions_tell_little() -> None:
     count, dim, beam = 5000, 300, 20
     clusters, vectors = flat(count, dim), vectors_of(dim, 40)

@@ -173,12 +173,13 @@ def _spread(clusters: Clusters) -> np.float32:
     """The mean length of clusters along the directions that are left out, shared out over these."""
     narrow, dim = clusters.rotation.shape
     some = slice(None, None, max(1, len(clusters.bias) // _SOME))  # reading all would take the time of loading them
-    lengths = [
-        np.square(packed.whole(rows[some], scales[some])).sum(axis=1)
-        for rows, scales in ((clusters.weights, clusters.scales), (clusters.first, clusters.first_scales))
-    ]
-    left = max(float((lengths[0] - lengths[1]).mean()), 0.0) if len(clusters.bias) else 0.0
-    return np.float32(math.sqrt(left / max(dim - narrow, 1)))
+    with np.errstate(over="ignore", invalid="ignore"):  # a stranger's model may hold anything
+        lengths = [
+            np.square(packed.whole(rows[some], scales[some])).sum(axis=1)
+            for rows, scales in ((clusters.weights, clusters.scales), (clusters.first, clusters.first_scales))
+        ]
+        left = float((lengths[0] - lengths[1]).mean()) / max(dim - narrow, 1)
+    return np.float32(math.sqrt(left) if 0 < left < math.inf else 0)
 
 
 class Room(NamedTuple):
