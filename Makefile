@@ -68,7 +68,7 @@ versions: $(READY)
 
 # Known weaknesses of the packages in the lock; asks PyPI, or a folder of advisories (--advisories FOLDER).
 audit:
-	@test -x $(VENV)-audit/bin/pip-audit || { $(PYTHON) -m venv $(VENV)-audit && $(VENV)-audit/bin/pip install --quiet pip-audit pyyaml; }
+	@$(VENV)-audit/bin/python -c "import pip_audit, yaml" 2>/dev/null || { $(PYTHON) -m venv $(VENV)-audit && $(VENV)-audit/bin/pip install --quiet pip-audit pyyaml; }
 	@$(VENV)-audit/bin/python tools/audit.py $(AUDIT_ARGS)
 
 # Distributions that ship Python without its venv module still have pip: virtualenv does the same job.

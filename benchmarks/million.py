@@ -1,6 +1,6 @@
 """A million labels on one GPU: every stage of training timed, memory measured, accuracy beside what can be reached.
 
-    python -m benchmarks.million [--labels 1305265] [--documents 2248619] [--tests 100000] [--fraction 0.125]
+    python -m benchmarks.million [--labels 1305265] [--documents 2248619] [--tests 100000] [--fraction 1]
                                  [--keep FOLDER] [--out FILE] [--seconds 560] [--until STAGE] [--device cuda]
 
 Makes the dataset of `benchmarks.make_catalogue` in memory (or reads DATASET) and goes through all that `decaf train`

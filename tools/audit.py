@@ -10,6 +10,7 @@ decaf are left out, each told with its reason. `make audit` runs this in an envi
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import subprocess
 import sys
@@ -44,8 +45,13 @@ def read_advisories(folder: Path) -> dict[str, list[Advisory]]:
 
     found: dict[str, list[Advisory]] = defaultdict(list)
     for file in sorted([*folder.rglob("*.json"), *folder.rglob("*.y*ml")]):
-        advisory = yaml.load(file.read_text(encoding="utf-8"), yaml.BaseLoader)  # noqa: S506 - texts, nothing else
-        if not isinstance(advisory, dict):
+        text = file.read_text(encoding="utf-8")
+        try:
+            # Versions stay texts: 1.10 is not 1.1.
+            advisory = json.loads(text) if file.suffix == ".json" else yaml.load(text, yaml.BaseLoader)  # noqa: S506
+        except (ValueError, yaml.YAMLError) as error:
+            raise SystemExit(f"{file}: is no advisory ({error}); mend it, or take it out of the folder") from error
+        if not isinstance(advisory, dict) or "id" not in advisory:
             continue
         for package in {canonicalize_name(part["package"]["name"]) for part in _affected(advisory)}:
             found[package].append(advisory)
@@ -54,18 +60,24 @@ def read_advisories(folder: Path) -> dict[str, list[Advisory]]:
 
 def covers(advisory: Advisory, package: str, version: Version) -> bool:
     """Whether an advisory is of this version of a package."""
-    if advisory.get("withdrawn"):
+    if _given(advisory, "withdrawn"):
         return False
     parts = [part for part in _affected(advisory) if canonicalize_name(part["package"]["name"]) == package]
     return any(
-        str(version) in part.get("versions", [])
-        or any(_within(each["events"], version) for each in part.get("ranges", []) if each["type"] == "ECOSYSTEM")
+        str(version) in _given(part, "versions")
+        or any(_within(each["events"], version) for each in _given(part, "ranges") if each["type"] == "ECOSYSTEM")
         for part in parts
     )
 
 
 def _affected(advisory: Advisory) -> list[dict[str, Any]]:
-    return [part for part in advisory.get("affected", []) if part.get("package", {}).get("ecosystem") == "PyPI"]
+    return [part for part in _given(advisory, "affected") if part.get("package", {}).get("ecosystem") == "PyPI"]
+
+
+def _given(of: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - whatever stands there
+    """What an advisory says under a name; nothing where it says null, which is a text to the reader of YAML."""
+    value = of.get(name)
+    return [] if value in (None, "null", "~", "") else value
 
 
 def _within(events: Sequence[Mapping[str, str]], version: Version) -> bool:
@@ -119,17 +131,26 @@ def main() -> int:
     options.add_argument("--advisories", type=Path, metavar="FOLDER", help="of advisories in the format of OSV")
     options.add_argument("--lock", type=Path, default=LOCK)
     arguments = options.parse_args()
-    for name, reason in EXPLAINED.items():
-        print(f"left out: {name}: {reason}.")
+    if importlib.util.find_spec("pip_audit") is None:
+        options.error("pip-audit is not there; use make audit")
     if arguments.advisories is None:
-        return audit(arguments.lock)
+        return told(audit(arguments.lock))
+    if not arguments.advisories.is_dir():
+        options.error(f"{arguments.advisories} is no folder")
     advisories = read_advisories(arguments.advisories)
     count = len({advisory["id"] for several in advisories.values() for advisory in several})
     if not count:
         options.error(f"{arguments.advisories} holds no advisory in the format of OSV")
-    print(f"{count} advisories of {len(advisories)} packages", flush=True)
+    print(f"advisories: {count}, of packages: {len(advisories)}", flush=True)
     with service(advisories) as address:
-        return audit(arguments.lock, "--vulnerability-service", "osv", "--osv-url", address)
+        return told(audit(arguments.lock, "--vulnerability-service", "osv", "--osv-url", address))
+
+
+def told(status: int) -> int:
+    """Say what is ignored, and why."""
+    for name, reason in EXPLAINED.items():
+        print(f"ignored where it applies: {name}: {reason}.")
+    return status
 
 
 if __name__ == "__main__":

@@ -232,7 +232,7 @@ def _read_features(folder: Path, settings: FeatureSettings) -> Features:
     try:
         return Features(read_tokenizer(folder / "tokenizer.json"), words, idf.astype(np.float32), settings, pairs)
     except DecafError as error:
-        raise ModelError(f"{folder}: {error}") from error
+        raise ModelError(f"{error}; {ADVICE}") from error
 
 
 class Column(Sequence[str]):

@@ -169,7 +169,10 @@ def joined(device: str) -> Iterator[Ranks]:
     place, local = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     backend = "gloo"
     if on_gpu(choose_device(device)):
-        if local > (cards := torch.cuda.device_count()):
+        cards = torch.cuda.device_count()
+        if cards == 1 and os.environ.get("CUDA_VISIBLE_DEVICES"):
+            place = 0  # each rank was shown a card of its own
+        elif max(local, place + 1) > cards:
             raise TrainingError(
                 f"there are {local} ranks on this machine but {cards} GPU{'s' * (cards > 1)}, and each rank needs one "
                 f"of its own; use --nproc-per-node {cards}, or --device cpu"

@@ -223,16 +223,34 @@ def test_ranks_with_other_data_are_refused(launcher: work.Launcher, data: Path, 
     assert not (tmp_path / "model").exists()
 
 
-def test_ranks_that_would_have_to_share_a_gpu_are_refused_before_they_talk(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def one_gpu_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": 1, "WORLD_SIZE": 4, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2}.items():
         monkeypatch.setenv(name, str(value))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    with (
-        pytest.raises(TrainingError, match=r"2 ranks on this machine but 1 GPU, .* use --nproc-per-node 1, or"),
-        joined("auto"),
-    ):
+
+
+@pytest.mark.usefixtures("one_gpu_for_two")
+def test_ranks_that_would_have_to_share_a_gpu_are_refused_before_they_talk() -> None:
+    told = r"2 ranks on this machine but 1 GPU, .* use --nproc-per-node 1, or"
+    with pytest.raises(TrainingError, match=told), joined("auto"):
         pass
+
+
+@pytest.mark.usefixtures("one_gpu_for_two")
+def test_a_rank_that_is_shown_one_gpu_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    taken: list[object] = []
+    monkeypatch.setattr("torch.cuda.set_device", taken.append)
+    monkeypatch.setattr("torch.distributed.init_process_group", lambda *given, **_: taken.extend(given))
+    monkeypatch.setattr("torch.distributed.get_rank", lambda: 1)
+    monkeypatch.setattr("torch.distributed.get_world_size", lambda: 4)
+    monkeypatch.setattr("torch.distributed.destroy_process_group", lambda: None)
+    with joined("auto") as ranks:
+        assert ranks == Ranks(1, 4, 2)
+    assert taken == [0, "cpu:gloo,cuda:nccl"]
 
 
 def test_what_several_ranks_cannot_train_is_refused_before_they_talk(tmp_path: Path) -> None:

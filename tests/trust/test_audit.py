@@ -52,6 +52,9 @@ def test_an_advisory_covers_the_versions_of_its_ranges(
     found = advisory(*events)
     assert [version for version in inside + outside if audit.covers(found, "some-package", Version(version))] == inside
     assert not audit.covers(found, "other", Version("1.0"))
+    for nothing in (None, "null"):  # JSON's, and what a reader of texts makes of YAML's
+        assert audit.covers(found | {"withdrawn": nothing}, "some-package", Version(inside[0]))
+        assert not audit.covers(found | {"affected": nothing}, "some-package", Version(inside[0]))
     assert not audit.covers(found | {"withdrawn": "2023-11-08T00:00:00Z"}, "some-package", Version(inside[0]))
 
 
@@ -65,12 +68,16 @@ def test_a_folder_of_advisories_answers_as_the_service_does(audit: Any, tmp_path
     )
     (tmp_path / "two.yaml").write_text(yaml, encoding="utf-8")
     (tmp_path / "list.yml").write_text("- nothing\n", encoding="utf-8")
+    (tmp_path / "other.json").write_text('{"name": "no advisory"}', encoding="utf-8")
     advisories = audit.read_advisories(tmp_path)
     assert set(advisories) == {"some-package", "other"}
     with audit.service(advisories) as address:
         asked = [("Some_Package", "1.9"), ("some-package", "1.10"), ("other", "1.9"), ("absent", "1")]
         found = [ids(address, *each) for each in asked]
     assert found == [["X-1"], [], ["Y-2"], []]
+    (tmp_path / "bad.json").write_text("{", encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"bad\.json: is no advisory"):
+        audit.read_advisories(tmp_path)
 
 
 def ids(address: str, name: str, version: str) -> list[str]:

@@ -32,6 +32,7 @@ _SCORES = 1 << 24  # of a part's documents, at most
 _MANY = 16  # documents for which meeting at clusters pays
 _COMPARED = 32  # documents compared with all clusters at a time
 _LEAST, _LEAST_SHARE = 400, 128  # clusters that are looked at in full, or one in so many
+_LEAST_OF_FEW, _FEW_CLUSTERS = 600, 4096  # the same where all others cost little
 _MOST, _MOST_SHARE = 1024, 12  # the same where rough scores tell little
 _SURE = np.float32(2.5)  # standard deviations by which a rough score may be wrong
 
@@ -40,7 +41,8 @@ class FastScorer:
     """Scores as the exact one does, but looks at a part of the clusters alone.
 
     `effort` is how many clusters are looked at in full: the more, the closer to the exact answer. If nothing is said,
-    it is 400 or one in 128, and for a document that needs more, up to 1,024 or one in 12.
+    it is 400 (600 of up to 4,096 clusters) or one in 128, and more for a document that needs it, up to 1,024 or one in
+    12; always twice as many as the model looks into.
     A scorer may be called from several threads at once; they do not wait for each other.
     """
 
@@ -189,7 +191,7 @@ def _effort(clusters: int, beam: int, wanted: int | None) -> Effort:
     """How many clusters are looked at in full: as many as are wanted, or as a document needs."""
     if wanted is not None:
         return Effort(max(wanted, beam), max(wanted, beam), np.float32(0))
-    least = max(2 * beam, _LEAST, clusters // _LEAST_SHARE)
+    least = max(2 * beam, _LEAST_OF_FEW if clusters <= _FEW_CLUSTERS else _LEAST, clusters // _LEAST_SHARE)
     return Effort(least, max(least, _MOST, clusters // _MOST_SHARE), _SURE)
 
 

@@ -170,7 +170,7 @@ class Search(NamedTuple):
 
 
 def _spread(clusters: Clusters) -> np.float32:
-    """The mean length of clusters along the directions that are left out, shared out over these."""
+    """How long clusters are along the directions that are left out: the root of the mean square of one direction."""
     narrow, dim = clusters.rotation.shape
     some = slice(None, None, max(1, len(clusters.bias) // _SOME))  # reading all would take the time of loading them
     with np.errstate(over="ignore", invalid="ignore"):  # a stranger's model may hold anything
@@ -320,7 +320,9 @@ def _promising(room: Room, document: int, count: int, effort: Effort, beam: int,
 def _bound(scores: Floats, each: int, effort: Effort, spread: np.float32, beam: int, bins: Ints) -> np.float32:
     """Where promising scores begin, if each of these stands for so many."""
     counted = _counted(scores, bins)
-    close = _reached(counted, -(-beam // each), bins) - effort.sure * spread
+    close = _reached(counted, -(-beam // each), bins)
+    if effort.sure > 0:
+        close -= effort.sure * spread
     close = min(close, _reached(counted, effort.least // each, bins))
     return max(close, _reached(counted, effort.most // each, bins))
 
