@@ -230,9 +230,13 @@ def _read_features(folder: Path, settings: FeatureSettings) -> Features:
     if idf.ndim != 1 or not ((idf > 0) & (idf <= _HEAVIEST)).all():
         raise ValueError("words weigh nothing, or too much")
     try:
-        return Features(read_tokenizer(folder / "tokenizer.json"), words, idf.astype(np.float32), settings, pairs)
-    except DecafError as error:
+        tokenizer = read_tokenizer(folder / "tokenizer.json")
+    except DecafError as error:  # which names the file
         raise ModelError(f"{error}; {ADVICE}") from error
+    try:
+        return Features(tokenizer, words, idf.astype(np.float32), settings, pairs)
+    except DecafError as error:
+        raise ModelError(f"{folder / 'features.json'}: {error}") from error
 
 
 class Column(Sequence[str]):

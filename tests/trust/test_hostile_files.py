@@ -43,7 +43,7 @@ from decaf.header import FORMAT
 from decaf.modules.checkpoints import Checkpoint
 from decaf.predictions import load_scores, save_scores
 from decaf.scoring.fast import FastScorer
-from decaf.scoring.nearest import _BINS, _reached
+from decaf.scoring.nearest import _BINS, _counted, _reached
 from decaf.stores import kept_changes, open_store
 from decaf.stores.sqlite import SqliteStore
 
@@ -593,9 +593,11 @@ def test_scores_that_are_no_numbers_are_not_counted(bad: float, at: int) -> None
     scores = np.arange(10, dtype=np.float32)
     scores[at] = bad
     bins = np.empty(_BINS, dtype=np.int64)
+    counted = _counted(scores, bins)
+    assert 0 <= bins.sum() <= 10
     for wanted in range(1, 10):
-        _reached(scores, wanted, bins)
-    assert np.isfinite(_reached(np.arange(10, dtype=np.float32), 3, bins))
+        _reached(counted, wanted, bins)
+    assert np.isfinite(_reached(_counted(np.arange(10, dtype=np.float32), bins), 3, bins))
 
 
 def spoiled_instance(folder: Path, name: str, value: float, at: object = 0) -> None:
