@@ -362,6 +362,21 @@ def scaling() -> str:
     )
 
 
+def search() -> str:
+    """The nearest clusters of one document."""
+    sections = []
+    for file in sorted(RESULTS.glob("search-*.json")):
+        report = load(file.stem)
+        figures = report["figures"]
+        rows = [(name, of["recall"], of["p50_us"]) for name, of in figures["search"].items()]
+        sections += [
+            f"{figures['dataset']}, {figures['beam']} of {figures['clusters']:,} clusters, {figures['queries']} documents.",
+            origin(report, f"python -m benchmarks.search MODEL {figures['dataset']}"),
+            table(("index", "recall, %", "p50, µs"), rows),
+        ]
+    return "\n\n".join(["## Nearest clusters", "One document at a time on one thread, from its vector.", *sections])
+
+
 def throughput() -> str:
     """Many documents at once, beside the peers."""
     sections = []
@@ -407,6 +422,7 @@ def main() -> None:
         recipes(),
         precision(),
         latency(),
+        search(),
         throughput(),
         serve(),
         live_labels(),

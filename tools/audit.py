@@ -30,10 +30,6 @@ EXPLAINED = {
     "GHSA-6wgj-66m2-xxp2": "ray runs what is sent to its Jobs API, by design and without a fix. decaf brings Ray for "
     "the extra `scale` alone, starts a cluster on this machine only, without the dashboard that has this API, and Ray "
     "asks for a token there. Who lets others reach a cluster of their own has to guard it",
-    "CVE-2021-29063": "mpmath took long over hostile formulas until 1.3.0, the version of the lock; older copies of "
-    "the advisory name no fix. decaf reads no formulas",
-    "CVE-2020-13092": "scikit-learn up to 0.23.0 runs code from a pickle that is loaded; some copies of the advisory "
-    "name no last version. decaf loads no pickle",
 }
 
 Advisory = dict[str, Any]
@@ -119,22 +115,21 @@ def service(advisories: Mapping[str, Sequence[Advisory]]) -> Iterator[str]:
         server.server_close()
 
 
-def audit(lock: Path, *options: str) -> int:
-    """Run pip-audit over a lock -> its exit status, 1 where something was found or could not be asked for."""
+def audit(*options: str) -> int:
+    """Run pip-audit over the lock -> its exit status, 1 where something was found or could not be asked for."""
     ignored = [word for name in EXPLAINED for word in ("--ignore-vuln", name)]
-    command = [sys.executable, "-m", "pip_audit", "--disable-pip", "--require-hashes", "--strict", "-r", str(lock)]
+    command = [sys.executable, "-m", "pip_audit", "--disable-pip", "--require-hashes", "--strict", "-r", str(LOCK)]
     return subprocess.run([*command, *ignored, *options], check=False).returncode
 
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--advisories", type=Path, metavar="FOLDER", help="of advisories in the format of OSV")
-    options.add_argument("--lock", type=Path, default=LOCK)
     arguments = options.parse_args()
     if importlib.util.find_spec("pip_audit") is None:
         options.error("pip-audit is not there; use make audit")
     if arguments.advisories is None:
-        return told(audit(arguments.lock))
+        return told(audit())
     if not arguments.advisories.is_dir():
         options.error(f"{arguments.advisories} is no folder")
     advisories = read_advisories(arguments.advisories)
@@ -143,7 +138,7 @@ def main() -> int:
         options.error(f"{arguments.advisories} holds no advisory in the format of OSV")
     print(f"advisories: {count}, of packages: {len(advisories)}", flush=True)
     with service(advisories) as address:
-        return told(audit(arguments.lock, "--vulnerability-service", "osv", "--osv-url", address))
+        return told(audit("--vulnerability-service", "osv", "--osv-url", address))
 
 
 def told(status: int) -> int:
