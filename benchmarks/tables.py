@@ -370,7 +370,8 @@ def search() -> str:
         figures = report["figures"]
         rows = [(name, of["recall"], of["p50_us"]) for name, of in figures["search"].items()]
         sections += [
-            f"{figures['dataset']}, {figures['beam']} of {figures['clusters']:,} clusters, {figures['queries']} documents.",
+            f"{figures['dataset']}, the best {figures['beam']} of {figures['clusters']:,} clusters for each of "
+            f"{figures['queries']} documents.",
             origin(report, f"python -m benchmarks.search MODEL {figures['dataset']}"),
             table(("index", "recall, %", "p50, µs"), rows),
         ]
