@@ -329,8 +329,7 @@ _PARSERS: dict[type, Callable[[str], Any]] = {
 }
 
 _PAPER = [
-    "model.loss=logistic",
-    "split.validation=0",
+    *("model.loss=logistic", "model.dim=512", "split.validation=0"),
     "ensemble.instances=3",
     *("tokens.kind=clusters", "tokens.epochs=20", "tokens.batch=255", "tokens.rate=0.01", "tokens.dropout=0.5"),
     *("shortlister.epochs=10", "shortlister.batch=255", "shortlister.rate=0.008", "shortlister.dropout=0.2"),

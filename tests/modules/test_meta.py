@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from scipy import sparse
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from decaf.modules.batches import Batches
@@ -25,17 +26,21 @@ def network() -> TextNetwork:
 
 
 @pytest.mark.parametrize("size", [3, 7, 2])  # with a padded batch at the end, one batch for all, and a document alone
-def test_the_loss_is_the_mean_cross_entropy_of_documents_and_clusters(size: int) -> None:
+@pytest.mark.parametrize("filtered", [False, True])
+def test_the_loss_is_the_mean_cross_entropy_of_documents_and_clusters(size: int, filtered: bool) -> None:
     task = MetaTask(network())
-    documents, truth = Rows.of(random_rows(7, 9, seed=2), CPU), truth_of(TRUTH, CLUSTERS)
-    batches = Batches(documents, Rows.of(truth, CPU), size)
+    documents, known = Rows.of(random_rows(7, 9, seed=2), CPU), truth_of(TRUTH, CLUSTERS)
+    if filtered:
+        known = sparse.csr_array(known - truth_of([[1], [], [3, 4], [], [0], [], []], CLUSTERS))
+    batches = Batches(documents, Rows.of(known, CPU), size)
     order = torch.tensor([3, 0, 6, 1, 5, 2, 4])
     batches.shuffle(order)
     logits = task.network(documents.columns, documents.starts, documents.values)[order]
-    targets = torch.as_tensor(truth.toarray())[order]
+    targets = torch.as_tensor(known.toarray())[order]
     for step in range(batches.steps):
         part = slice(step * size, (step + 1) * size)
-        expected = binary_cross_entropy_with_logits(logits[part], targets[part])
+        counts = (targets[part] >= 0).float()  # pairs that count for nothing cost nothing
+        expected = binary_cross_entropy_with_logits(logits[part], targets[part].clamp(min=0), counts)
         loss = task.loss(batches.batch(torch.tensor([step])))
         assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
         wanted = torch.autograd.grad(expected, task.network.table, retain_graph=True)[0]

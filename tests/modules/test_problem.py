@@ -64,9 +64,17 @@ def test_clusters_are_labels_themselves() -> None:
     meta = MetaLabels.of(problem(), np.array([2, 2, 0, 1, 0]), 4)
     size = np.hypot(4, 4)
     assert np.allclose(meta.texts.toarray(), [[0, 0, 1], [0, 0, 0], [4 / size, 4 / size, 0], [0, 0, 0]])
-    assert meta.truth.toarray().tolist() == [[0, 0, 1, 0], [1, 0, 1, 0], [0, 1, 0, 0]]
+    assert meta.known.toarray().tolist() == [[0, 0, 1, 0], [1, 0, 1, 0], [0, 1, 0, 0]]
     assert meta.members.tolist() == [[2, 4], [3, -1], [0, 1], [-1, -1]]
     assert meta.cluster.tolist() == [2, 2, 0, 1, 0]
+
+
+def test_a_cluster_is_true_by_one_label_and_otherwise_counts_for_nothing_by_one() -> None:
+    documents, labels = tokens([1], [1], [1]), tokens([1], [1], [1], [1], [1])
+    filters = np.array([[0, 1], [0, 3], [1, 2], [1, 3], [2, 4]])
+    known = Problem.of(documents, labels, truth_of([[0], [4], [1, 2, 3, 4, 0]], 5), filters)
+    meta = MetaLabels.of(known, np.array([0, 0, 1, 1, 2]), 4)
+    assert meta.known.toarray().tolist() == [[1, -1, 0, 0], [0, -1, 1, 0], [1, 1, 1, 0]]
 
 
 def test_texts_of_clusters_have_unit_length() -> None:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
@@ -41,13 +42,13 @@ def shortlist(clusters: list[list[int]]) -> Shortlist:
     return Shortlist(shortlister, of_label, nothing, torch.tensor(clusters, dtype=torch.int32))
 
 
-def expected_loss(logits: Tensor, documents: list[int], *, forced: bool) -> Tensor:
-    """One (document, label) pair after another; the mean is over the shortlisted pairs."""
+def expected_loss(logits: Tensor, documents: list[int], filters: list[list[int]], *, forced: bool) -> Tensor:
+    """One (document, label) pair after another; the mean is over the shortlisted pairs, though some cost nothing."""
     costs, listed = [], 0
     for document in documents:
         labels = {label for cluster in CLUSTERS[document] for label in MEMBERS[cluster] if label >= 0}
         listed += len(labels)
-        for label in labels | (set(TRUTH[document]) if forced else set()):
+        for label in (labels | (set(TRUTH[document]) if forced else set())) - set(filters[document]):
             target = torch.tensor(float(label in TRUTH[document]))
             costs.append(binary_cross_entropy_with_logits(logits[document, label], target))
     return torch.stack(costs).sum() / listed
@@ -55,15 +56,19 @@ def expected_loss(logits: Tensor, documents: list[int], *, forced: bool) -> Tens
 
 @pytest.mark.parametrize("forced", [False, True])
 @pytest.mark.parametrize("size", [5, 2])  # one batch for all; a padded one at the end
-def test_the_loss_is_the_cross_entropy_of_the_shortlisted_labels(forced: bool, size: int) -> None:
+@pytest.mark.parametrize("filters", [[[]] * 5, [[1, 4, 6], [3], [], [2, 5], [0, 1]]])  # shortlisted and not
+def test_the_loss_is_the_cross_entropy_of_the_shortlisted_labels(
+    forced: bool, size: int, filters: list[list[int]]
+) -> None:
     task = RankTask(network(), shortlist(CLUSTERS), forced=forced)
     documents = Rows.of(random_rows(5, 9, seed=2), CPU)
-    batches = Batches(documents, Rows.of(truth_of(TRUTH, LABELS), CPU), size)
+    known = sparse.csr_array(truth_of(TRUTH, LABELS) - truth_of(filters, LABELS))
+    batches = Batches(documents, Rows.of(known, CPU), size)
     order = [4, 1, 3, 0, 2]
     batches.shuffle(torch.tensor(order))
     logits = task.network(documents.columns, documents.starts, documents.values)
     for step in range(batches.steps):
-        expected = expected_loss(logits, order[step * size : (step + 1) * size], forced=forced)
+        expected = expected_loss(logits, order[step * size : (step + 1) * size], filters, forced=forced)
         loss = task.loss(batches.batch(torch.tensor([step])))
         assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
         wanted = torch.autograd.grad(expected, task.network.labels.refinement, retain_graph=True)[0]

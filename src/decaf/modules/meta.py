@@ -1,4 +1,4 @@
-"""What modules I and II have in common: every document against all clusters of labels."""
+"""Logistic classifiers: what pairs cost, and every document against all clusters of labels (modules I and II)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from decaf.modules.batches import Batch
 from decaf.modules.loop import Task, adam
 from decaf.networks import TextNetwork
 
-__all__ = ["MetaTask"]
+__all__ = ["MetaTask", "no_negatives"]
+
+
+def no_negatives(scores: Tensor, true: Tensor) -> Tensor:
+    """What pairs cost beside what they would as negatives: true ones (1) and those that count for nothing (-1)."""
+    return -scores * true.clamp(min=0) + softplus(scores) * true.clamp(max=0)
 
 
 class MetaTask(Task):
@@ -24,8 +29,8 @@ class MetaTask(Task):
     def loss(self, batch: Batch) -> Tensor:
         """Logistic loss, the mean over documents and clusters."""
         logits: Tensor = self.network(batch.tokens, batch.starts, batch.weights)  # [documents, clusters]
-        positives = logits[batch.rows, batch.columns]
-        loss = (softplus(logits).sum(dim=1) * batch.there).sum() - (positives * batch.true).sum()
+        loss = (softplus(logits).sum(dim=1) * batch.there).sum()
+        loss = loss + no_negatives(logits[batch.rows, batch.columns], batch.true).sum()
         return loss / (batch.count * logits.shape[1])
 
     def optimizers(self) -> list[torch.optim.Optimizer]:

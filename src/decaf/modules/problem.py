@@ -152,7 +152,7 @@ class MetaLabels:
 
     cluster: NDArray[np.int64]  # of each label
     texts: sparse.csr_array  # u_m: the labels' texts together, of unit length, [clusters, tokens]
-    truth: sparse.csr_array  # a cluster is true where one of its labels is, [documents, clusters]
+    known: sparse.csr_array  # 1 where one of its labels is true, otherwise -1 where one counts for nothing
     members: NDArray[np.int64]  # labels of each cluster, -1 where it has fewer, [clusters, width]
 
     @classmethod
@@ -161,9 +161,11 @@ class MetaLabels:
         labels = len(cluster)
         ones = np.ones(labels, dtype=np.float32)
         belongs = sparse.csr_array((ones, (np.arange(labels), cluster)), shape=(labels, count))
-        truth = sparse.csr_array(problem.truth @ belongs)
-        truth.sort_indices()
-        truth.data = np.ones(truth.nnz, dtype=np.float32)
+        known = problem.known()
+        known.data[known.data > 0] = labels + 1  # one true label outweighs all that count for nothing
+        known = sparse.csr_array(known @ belongs)
+        known.sort_indices()
+        known.data = np.sign(known.data)
         sizes = np.bincount(cluster, minlength=count)
         members = np.full((count, max(1, int(sizes.max()))), -1, dtype=np.int64)
         order = np.argsort(cluster, kind="stable")
@@ -171,7 +173,7 @@ class MetaLabels:
         members[cluster[order], slot] = order
         texts = sparse.csr_array(belongs.T @ problem.labels)
         texts.data = unit_values(texts, texts.data)
-        return cls(cluster, texts, truth, members)
+        return cls(cluster, texts, known, members)
 
 
 def label_sums(

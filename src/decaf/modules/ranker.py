@@ -13,6 +13,7 @@ from decaf.config import Config
 from decaf.modules.batches import Batch
 from decaf.modules.judge import Judge, held_parts
 from decaf.modules.loop import Keeper, RowAdam, Schedule, Task, adam, fit, seeded
+from decaf.modules.meta import no_negatives
 from decaf.modules.problem import Held, Problem
 from decaf.modules.shortlister import Shortlist
 from decaf.modules.softmax import Candidates, SoftmaxTask
@@ -64,12 +65,11 @@ def learn_ranker(
     task: Task
     if softmax:
         negatives = settings.negatives if few else 0
-        known = problem.known()
         task = ChoiceTask(network, shortlist, problem, negatives=negatives, hard=settings.hard, ranks=ranks)
     else:
-        known, task = problem.truth, RankTask(network, shortlist, forced=settings.forced)
+        task = RankTask(network, shortlist, forced=settings.forced)
     schedule = Schedule(settings.epochs, settings.batch, settings.rate, (settings.epochs // 2,))
-    documents, positives = Rows.of(problem.documents, device), Rows.of(known, device)
+    documents, positives = Rows.of(problem.documents, device), Rows.of(problem.known(), device)
     fit(name, task, documents, positives, schedule, seed=seed, keeper=keeper)
     encoder, weights, bias = network.frozen()
     if ranks.many:
@@ -181,12 +181,10 @@ class RankTask(Task):
         inside = batch.there.new_zeros(len(clusters), len(self._shortlist.shortlister.members), dtype=torch.bool)
         inside.scatter_(1, clusters, True)  # [documents, clusters]
         found = inside[batch.rows, self._shortlist.cluster[batch.columns]]  # [pairs]
-        positives = logits[batch.rows, batch.columns]
-        if self._forced:
-            # A label that the shortlist missed joins it: what it would cost as a negative, less its score.
-            extra = (softplus(positives) * ~found - positives) * batch.true
-        else:
-            extra = -positives * found * batch.true
+        scores = logits[batch.rows, batch.columns]
+        extra = no_negatives(scores, batch.true * found)
+        if self._forced:  # a label that the shortlist missed joins it: what it would cost as a negative, less its score
+            extra = extra + (softplus(scores) - scores) * batch.true.clamp(min=0) * ~found
         return (negatives.sum() + extra.sum()) / listed.sum().clamp(min=1)
 
     def optimizers(self) -> list[torch.optim.Optimizer]:

@@ -235,7 +235,7 @@ def _fit(
     settings = config.shortlister
     device = next(task.network.parameters()).device
     schedule = Schedule(settings.epochs, settings.batch, settings.rate, (settings.epochs // 2,))
-    documents, positives = Rows.of(problem.documents, device), Rows.of(meta.truth, device)
+    documents, positives = Rows.of(problem.documents, device), Rows.of(meta.known, device)
     fit(name, task, documents, positives, schedule, seed=seed, keeper=keeper)
 
 

@@ -102,7 +102,7 @@ def _against_clusters(name: str, problem: Problem, table: Tensor, config: Config
     cluster = balanced_clusters(label_sums(problem, problem.documents), count, rng=rng, device=device)
     meta = MetaLabels.of(problem, cluster, count)
     network = _network(name, table, FixedBags(meta.texts, device), config.tokens.dropout, seed)
-    return MetaTask(network), Rows.of(problem.documents, device), Rows.of(meta.truth, device)
+    return MetaTask(network), Rows.of(problem.documents, device), Rows.of(meta.known, device)
 
 
 def _network(
