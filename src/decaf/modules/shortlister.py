@@ -18,7 +18,7 @@ from decaf.config import Config
 from decaf.modules.batches import Batch
 from decaf.modules.loop import Keeper, Schedule, Task, fit, seeded
 from decaf.modules.meta import MetaTask
-from decaf.modules.problem import MetaLabels, Problem, label_sums
+from decaf.modules.problem import Held, MetaLabels, Problem, label_sums
 from decaf.modules.softmax import Candidates, SoftmaxTask
 from decaf.modules.tokens import Tokens
 from decaf.networks import FixedBags, FrozenEncoder, Level, Rows, Shortlister, TextNetwork
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 _DOCUMENTS = 4096  # retrieved at a time
 _COMPARED = 1 << 25  # pairs of a true cluster and a retrieved one that are looked at together
 _RECALL = 0.85  # of the training pairs that the beam must reach
+_HELD_RECALL = 0.9  # of the held-out pairs, as far as usual beams go
 _ENOUGH = 1 << 18  # documents, enough to tell how wide the beam must be
 _FAN_OUT = 5  # bits: children of a node in a tree
 _LONE = Ranks()
@@ -70,7 +71,8 @@ def learn_shortlister(
     texts = tokens.labels
     if settings.kind in ("neighbours", "hnsw"):
         made = _neighbours(problem, tokens, searched=settings.kind == "hnsw")
-        beam *= -(-len(problem.kept) // settings.clusters)  # as many labels as that many clusters hold
+        each = -(-len(problem.kept) // settings.clusters)
+        beam, most = beam * each, most * each  # as many labels as that many clusters hold
     elif settings.kind == "tree":
         made, texts = _tree(name, problem, tokens.table, config, seed=seed, keeper=keeper), None
     elif tokens.encoder is None:
@@ -78,6 +80,9 @@ def learn_shortlister(
     else:
         made = _clusters_of_texts(name, problem, tokens, config, seed=seed, keeper=keeper, ranks=ranks)
     shortlister, cluster, table = made
+    if problem.held is not None and not settings.beam:
+        held = problem.held
+        beam = ranks.told(lambda: _widened(shortlister, held, cluster, beam, most))
     clusters, recall = _reach(shortlister, problem, cluster, beam, fixed=bool(settings.beam), ranks=ranks)
     keeper.note(module=name, beam=clusters.shape[1], recall=round(100 * recall, 2))
     log.info(
@@ -246,6 +251,25 @@ def retrieve(shortlister: Shortlister, documents: sparse.csr_array, beam: int) -
     return torch.cat([shortlister.top(rows.columns, rows.starts, rows.values, beam)[0].int() for rows in parts])
 
 
+def _recall(clusters: Tensor, truth: sparse.csr_array, cluster: Tensor) -> float:
+    """The share of the pairs whose label is of one of the document's clusters [documents, beam]."""
+    pairs = truth.tocoo()
+    rows = torch.as_tensor(pairs.row.astype(np.int64)).to(cluster.device)
+    wanted = cluster[torch.as_tensor(pairs.col.astype(np.int64)).to(cluster.device)].int()
+    size, hits = max(1, _COMPARED // clusters.shape[1]), torch.zeros((), dtype=torch.int64, device=rows.device)
+    for part_rows, part_wanted in zip(torch.split(rows, size), torch.split(wanted, size), strict=True):
+        hits += (clusters[part_rows] == part_wanted[:, None]).any(dim=1).sum()
+    return float(hits) / max(1, len(rows))
+
+
+def _widened(shortlister: Shortlister, held: Held, cluster: Tensor, beam: int, most: int) -> int:
+    """The beam, doubled until held-out documents find 90 % of their pairs, or to the most that is usual."""
+    clusters = retrieve(shortlister, held.documents, most)
+    while beam < most and _recall(clusters[:, :beam], held.truth, cluster) <= _HELD_RECALL:
+        beam = min(2 * beam, most)
+    return beam
+
+
 def _reach(
     shortlister: Shortlister, problem: Problem, cluster: Tensor, beam: int, *, fixed: bool, ranks: Ranks
 ) -> tuple[Tensor, float]:
@@ -259,16 +283,10 @@ def _reach(
         part = replace(problem, documents=problem.documents[some], truth=problem.truth[some])
         clusters, _ = _reach(shortlister, part, cluster, beam, fixed=False, ranks=ranks)
         beam, fixed = clusters.shape[1], True
-    pairs = problem.truth.tocoo()
-    rows = torch.as_tensor(pairs.row.astype(np.int64)).to(cluster.device)
-    wanted = cluster[torch.as_tensor(pairs.col.astype(np.int64)).to(cluster.device)].int()
     while True:
         clusters = retrieve(shortlister, ranks.own_rows(problem.documents), beam)
         clusters = ranks.all_rows(clusters, problem.documents.shape[0])
-        size, hits = max(1, _COMPARED // clusters.shape[1]), torch.zeros((), dtype=torch.int64, device=rows.device)
-        for part_rows, part_wanted in zip(torch.split(rows, size), torch.split(wanted, size), strict=True):
-            hits += (clusters[part_rows] == part_wanted[:, None]).any(dim=1).sum()
-        recall = float(hits) / len(rows)
+        recall = _recall(clusters, problem.truth, cluster)
         if fixed or recall > _RECALL or beam >= count:
             return clusters, recall
         if clusters.shape[1] < beam:  # a tree has no more to give
