@@ -144,7 +144,7 @@ class ShortlisterSettings(_Stage):
         choices=("clusters", "hnsw", "neighbours", "tree"),
     )
     clusters: int = _setting(0, "number K of clusters, a power of two; 0: about four labels in each", low=0)
-    beam: int = _setting(0, "clusters B that a document looks into; 0: by size, enough for 85 % recall", low=0)
+    beam: int = _setting(0, "clusters B that a document looks into; 0: by size and by what is found", low=0)
     epochs: int = _setting(2, "passes over the documents", low=0)
     batch: int = _setting(0, "documents a step; 0: by size", low=0)
     rate: float = _setting(0.004, "learning rate, halved at 1/2 of the epochs", low=0)

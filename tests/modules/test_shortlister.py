@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import normalize, softplus
@@ -10,10 +13,10 @@ from decaf.config import recipe
 from decaf.modules import shortlister
 from decaf.modules.batches import Batches
 from decaf.modules.checkpoints import Forgetful
-from decaf.modules.problem import Problem
-from decaf.modules.shortlister import ClusterTask, learn_shortlister
+from decaf.modules.problem import Held, Problem
+from decaf.modules.shortlister import ClusterTask, _widened, learn_shortlister
 from decaf.modules.tokens import Tokens
-from decaf.networks import Rows
+from decaf.networks import FrozenEncoder, Rows, Shortlister
 
 from . import random_rows, truth_of
 
@@ -87,3 +90,29 @@ def test_the_recall_of_shortlists_is_that_of_a_plain_count(monkeypatch: pytest.M
     hits = [int(found.cluster[label]) in found.clusters[row].tolist() for row, label in zip(*pairs.coords, strict=True)]
     assert 0 < sum(hits) < len(hits)
     assert keeper.recall == round(100 * sum(hits) / len(hits), 2)
+
+
+def looking_in_order(clusters: int) -> Shortlister:
+    """Every document looks into cluster 0 first, then 1, then 2; a label is a cluster of its own."""
+    encoder = FrozenEncoder(torch.ones(1, 1), torch.ones(1), torch.zeros(1, 1), torch.zeros(1))
+    members = torch.arange(clusters)[:, None]
+    return Shortlister(encoder, torch.zeros(clusters, 1), -torch.arange(clusters).float(), members)
+
+
+@pytest.mark.parametrize(
+    ("true", "beam", "wide"),
+    [
+        (range(10), 16, 16),  # all are found
+        ([*range(9), 17], 16, 32),  # nine of ten are not enough
+        ([*range(9), 60], 16, 64),
+        ([*range(18), 40, 50], 16, 64),  # 18 of 20 are found by 32, which is nine of ten again
+        ([*range(19), 110], 16, 32),  # 19 of 20 are, and the rest is not looked for
+        ([*range(8), 110, 115], 16, 100),  # no beam will do: as wide as is cheap
+        ([*range(8), 110, 115], 200, 200),  # and never narrower
+    ],
+)
+def test_the_beam_is_doubled_until_held_out_documents_find_their_labels(
+    true: Sequence[int], beam: int, wide: int
+) -> None:
+    held = Held(random_rows(1, 1, seed=1), truth_of([true], 120), np.zeros((0, 2), dtype=np.int64), np.ones(120))
+    assert _widened(looking_in_order(120), held, torch.arange(120), beam) == wide

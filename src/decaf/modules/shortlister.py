@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 _DOCUMENTS = 4096  # retrieved at a time
 _COMPARED = 1 << 25  # pairs of a true cluster and a retrieved one that are looked at together
 _RECALL = 0.85  # of the training pairs that the beam must reach
-_HELD_RECALL = 0.9  # of the held-out pairs, as far as usual beams go
+_HELD_RECALL = 0.9  # of the held-out pairs, as far as a beam of
+_AFFORDABLE = 100  # clusters goes
 _ENOUGH = 1 << 18  # documents, enough to tell how wide the beam must be
 _FAN_OUT = 5  # bits: children of a node in a tree
 _LONE = Ranks()
@@ -71,8 +72,7 @@ def learn_shortlister(
     texts = tokens.labels
     if settings.kind in ("neighbours", "hnsw"):
         made = _neighbours(problem, tokens, searched=settings.kind == "hnsw")
-        each = -(-len(problem.kept) // settings.clusters)
-        beam, most = beam * each, most * each  # as many labels as that many clusters hold
+        beam *= -(-len(problem.kept) // settings.clusters)  # as many labels as that many clusters hold
     elif settings.kind == "tree":
         made, texts = _tree(name, problem, tokens.table, config, seed=seed, keeper=keeper), None
     elif tokens.encoder is None:
@@ -82,7 +82,7 @@ def learn_shortlister(
     shortlister, cluster, table = made
     if problem.held is not None and not settings.beam:
         held = problem.held
-        beam = ranks.told(lambda: _widened(shortlister, held, cluster, beam, most))
+        beam = ranks.told(lambda: _widened(shortlister, held, cluster, beam))
     clusters, recall = _reach(shortlister, problem, cluster, beam, fixed=bool(settings.beam), ranks=ranks)
     keeper.note(module=name, beam=clusters.shape[1], recall=round(100 * recall, 2))
     log.info(
@@ -262,11 +262,11 @@ def _recall(clusters: Tensor, truth: sparse.csr_array, cluster: Tensor) -> float
     return float(hits) / max(1, len(rows))
 
 
-def _widened(shortlister: Shortlister, held: Held, cluster: Tensor, beam: int, most: int) -> int:
-    """The beam, doubled until held-out documents find 90 % of their pairs, or to the most that is usual."""
-    clusters = retrieve(shortlister, held.documents, most)
-    while beam < most and _recall(clusters[:, :beam], held.truth, cluster) <= _HELD_RECALL:
-        beam = min(2 * beam, most)
+def _widened(shortlister: Shortlister, held: Held, cluster: Tensor, beam: int) -> int:
+    """The beam, doubled until held-out documents find 90 % of their pairs, or as far as it is cheap."""
+    clusters = retrieve(shortlister, held.documents, _AFFORDABLE)
+    while beam < _AFFORDABLE and _recall(clusters[:, :beam], held.truth, cluster) <= _HELD_RECALL:
+        beam = min(2 * beam, _AFFORDABLE)
     return beam
 
 
