@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from modules import topics
 
-from decaf import Dataset, evaluate
+from decaf import Dataset, evaluate, recipe
 from decaf.errors import ConfigError
 from decaf.experiments import provenance, runs
 from decaf.experiments.cli import _check_device
@@ -93,14 +93,36 @@ def test_another_source_is_another_run(runner: Runner, monkeypatch: pytest.Monke
     assert runner.key(MATCH) != before
 
 
+def test_a_peer_is_run_anew_for_other_features_and_not_for_another_model(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = Job("judge", "omikuji-bonsai")
+    before = runner.key(peer)
+    monkeypatch.setattr(runs, "source_digest", lambda: "another")
+    assert runner.key(peer) == before
+    with monkeypatch.context() as changed:
+        changed.setattr(runs, "recipe", lambda: recipe().with_settings(["features.min_count=7"]))
+        assert runner.key(peer) != before
+    monkeypatch.setattr(runs, "peers_digest", lambda: "another")
+    assert runner.key(peer) != before
+
+
 def test_the_digest_of_the_source_leaves_out_what_only_shows() -> None:
     package = Path(provenance.__file__).parent.parent
     kept = [file for file in package.rglob("*.py") if not file.relative_to(package).as_posix().startswith(OUTER)]
     assert package / "training.py" in kept
     assert package / "experiments" / "judging.py" in kept
     assert package / "cli.py" not in kept
-    for name in OUTER:
+    for name in (*OUTER, *provenance._OURS):
         assert (package / name).exists(), f"{name} is no longer there"
+    for name in (
+        "features.py",
+        "metrics.py",
+        "predictions.py",
+        "experiments/judging.py",
+        "experiments/peers_worker.py",
+    ):
+        assert not name.startswith(OUTER + provenance._OURS)
 
 
 OUTER = provenance._OUTER

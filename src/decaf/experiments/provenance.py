@@ -17,7 +17,7 @@ import numpy as np
 
 from decaf.datasets import Dataset, Items
 
-__all__ = ["commit", "fingerprint", "machine", "source_digest", "versions"]
+__all__ = ["commit", "fingerprint", "machine", "peers_digest", "source_digest", "versions"]
 
 _PACKAGE = Path(__file__).parent.parent
 # What shows, serves or plans, and so decides no figure.
@@ -43,6 +43,25 @@ _OUTER = (
     "progress.py",
     "serving/",
     "stores/",
+)
+# What makes our models, and so decides no figure of a peer; the features that peers get are settings of their runs.
+_OURS = (
+    "clusters.py",
+    "compiled.py",
+    "config.py",
+    "devices.py",
+    "evaluation.py",
+    "experiments/theorem.py",
+    "header.py",
+    "live.py",
+    "model.py",
+    "modules/",
+    "networks/",
+    "packed.py",
+    "predictor.py",
+    "ranks.py",
+    "scoring/",
+    "training.py",
 )
 
 
@@ -73,10 +92,20 @@ def versions() -> dict[str, str]:
 @cache
 def source_digest() -> str:
     """A name for the source that decides figures: with another, a run kept from before is no longer good."""
+    return _digest(_OUTER)
+
+
+@cache
+def peers_digest() -> str:
+    """The same for figures of peers, which may take hours and know nothing of our models."""
+    return _digest(_OUTER + _OURS)
+
+
+def _digest(left_out: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
     for file in sorted(_PACKAGE.rglob("*.py")):
         name = file.relative_to(_PACKAGE).as_posix()
-        if not name.startswith(_OUTER):
+        if not name.startswith(left_out):
             digest.update(name.encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 

@@ -20,7 +20,7 @@ from typing import Any
 from decaf.config import recipe
 from decaf.experiments.peers_worker import SYSTEMS as PEERS
 from decaf.experiments.plan import Job
-from decaf.experiments.provenance import source_digest
+from decaf.experiments.provenance import peers_digest, source_digest
 from decaf.experiments.systems import SYSTEMS
 from decaf.experiments.work import Task
 from decaf.progress import progress
@@ -93,10 +93,13 @@ class Runner:
     def key(self, job: Job) -> str:
         """A name for a run: its data, settings, seed and source."""
         system = SYSTEMS[job.system]
-        settings: Any = PEERS[job.system].settings if job.system in PEERS else system.settings
+        settings: Any = system.settings
         if system.maker == "decaf":
             settings = [recipe(system.recipe).to_json(), settings, self.device]
-        content = [_FORMAT, self.content, asdict(job), settings, source_digest()]
+        elif job.system in PEERS:
+            settings = [PEERS[job.system].settings, asdict(recipe().features)]
+        source = peers_digest() if job.system in PEERS else source_digest()
+        content = [_FORMAT, self.content, asdict(job), settings, source]
         digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
         return f"{job.kind}-{job.system}-{job.labels or 'all'}-{job.seed}-{digest}"
 
