@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 from benchmarks.report import RESULTS
@@ -144,6 +145,8 @@ def recipes() -> str:
                 title = f"{recipe}, tail {of['tail']}" if recipe == "contrastive" else recipe
                 figures = (f"{of[key]:.2f}" for key in RECIPES)
                 rows.append((title, where, *figures, _seconds(of), f"{of['parameters_mb']} MB", off))
+                if len(seeds := of.get("seeds", [])) > 1:
+                    rows.append((f"{title}, mean of {len(seeds)} seeds", where, *_means(seeds), "", "", ""))
             origins.append(origin(report, f"python -m benchmarks.recipes {name}"))
         if (RESULTS / f"peers-{name}.json").exists():
             report = load(f"peers-{name}")
@@ -157,6 +160,12 @@ def recipes() -> str:
         sections += [f"### {name}", *origins, table(heading, rows)]
     sections.append("![How often labels of a chance are right](images/reliability.png)")
     return "\n\n".join(sections)
+
+
+def _means(seeds: list[dict[str, float]]) -> list[str]:
+    """Figures of several seeds: the mean, and the standard deviation."""
+    of = {key: [seed[key] for seed in seeds] for key in RECIPES}
+    return [f"{mean(values):.2f} ± {stdev(values):.2f}" for values in of.values()]
 
 
 def _seconds(of: dict[str, Any]) -> str:
