@@ -18,7 +18,6 @@ from benchmarks.trial import device_name, judged, measure, reliability_of, train
 from decaf import Config, Dataset, Model, recipe
 from decaf.packed import Packed
 
-
 FIGURES = ("P@1", "P@5", "PSP@1", "PSP@5")
 
 
