@@ -161,6 +161,10 @@ ORDER = [
     "decaf.experiments.report",
     "decaf.experiments.cli",
     "decaf.demo",
+    "decaf.cli.options",
+    "decaf.cli.models",
+    "decaf.cli.data",
+    "decaf.cli.serving",
     "decaf.cli",
     "decaf.__main__",
 ]

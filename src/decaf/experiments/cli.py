@@ -37,7 +37,7 @@ def experiments(
         typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the report; left out: experiments/NAME."),
     ] = None,
     profile: Annotated[
-        str, typer.Option(metavar="NAME", help="quick: 1,536 labels, half an hour on two cores; full: all labels.")
+        str, typer.Option(metavar="NAME", help="quick: 1,024 labels, half an hour on two cores; full: all labels.")
     ] = "quick",
     labels: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Draw so many labels; 0: all; left out: by the profile.")

@@ -42,7 +42,7 @@ class Profile:
 
 _DRAWN = tuple(name for name in MAIN if SYSTEMS[name].maker != "match")  # where a seed makes a difference
 PROFILES = {
-    "quick": Profile(1536, 3, (8, 4, 2)),
+    "quick": Profile(1024, 3, (8, 4, 2)),
     "full": Profile(0, 3, (16, 8, 4, 2), ("paper-5",)),
 }
 

@@ -24,7 +24,7 @@ _PACKAGE = Path(__file__).parent.parent
 _OUTER = (
     "batch.py",
     "bulk.py",
-    "cli.py",
+    "cli/",
     "cluster.py",
     "console.py",
     "demo.py",
