@@ -20,7 +20,7 @@ demo: $(READY)
 
 # Each file of tests stays in one process: what its tests share (a server, a cluster, a trained model) is made once.
 test: check programs
-	@$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
+	@$(BIN)/pytest -n auto --dist loadfile
 
 # The page is tried in a real browser, shared labels in a real PostgreSQL. Where these cannot be had, their tests say so
 # and are left out.
