@@ -47,9 +47,26 @@ def test_a_report_is_written_and_what_failed_is_told(
     assert settings["model.loss"] == '"logistic"'
 
 
+def test_runs_of_another_report_are_taken_over(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "plan", lambda *_: [Job("judge", "paper"), Job("judge", "pecos-pifa")])
+    first = CliRunner().invoke(app, [str(data), "-o", str(tmp_path / "one"), "--no-peers", "--device", "cpu"])
+    assert first.exit_code == 0, first.output
+    monkeypatch.undo()
+    joined = ["-o", str(tmp_path / "two"), "--no-peers", "--join", str(tmp_path / "one" / "report.json")]
+    second = CliRunner().invoke(app, [str(data), *joined, "--only", "match"])
+    assert second.exit_code == 0, second.output
+    report = json.loads((tmp_path / "two" / "report.json").read_text(encoding="utf-8"))
+    assert {run["job"]["system"] for run in report["runs"]} == {"match", "paper"}
+    assert [one["job"]["system"] for one in report["troubles"]] == ["pecos-pifa"]
+    assert not list((tmp_path / "two" / "runs").glob("*paper*"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["--only", "parabel", "--no-peers"], "there is no system 'parabel' to run; there are: decaf, decaf-3, match"),
+        (["--only", "paper-5"], "the profile quick has no runs of paper-5; try --profile full"),
+        (["--join", "nothing.json"], "nothing.json: is no report"),
         (["--profile", "slow"], "there is no profile 'slow'; there are: quick, full"),
         (["nowhere"], "nowhere"),
     ],
@@ -66,7 +83,18 @@ def test_help_names_every_option_and_loads_nothing_heavy() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code + COMMAND[2]], capture_output=True, text=True, check=True, env=os.environ | WIDE
     )
-    for option in ("--output", "--profile", "--labels", "--seeds", "--device", "--jobs", "--limit", "--no-peers"):
+    for option in (
+        "--output",
+        "--profile",
+        "--labels",
+        "--seeds",
+        "--device",
+        "--jobs",
+        "--limit",
+        "--no-peers",
+        "--only",
+        "--join",
+    ):
         assert option in done.stdout
     assert "torch" not in done.stdout.split()
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from decaf.errors import ConfigError
 from decaf.experiments.plan import PROFILES, Job, Profile, plan
 from decaf.experiments.systems import ABLATIONS, COST, MAIN, METADATA, SHORTLISTERS, SYSTEMS
 
@@ -103,3 +104,11 @@ def test_all_that_a_seed_changes_has_three(profile: Profile) -> None:
     whole = of_all[0].labels
     seeds = {name: {job.seed for job in of_all if job.system == name and job.labels == whole} for name in MAIN}
     assert seeds == {name: {0} if name == "match" else {0, 1, 2} for name in MAIN}
+
+
+def test_only_some_systems() -> None:
+    some = plan(SMALL, 1000, MAKERS, ["napkinxc-br", "match"])
+    assert some == [job for job in plan(SMALL, 1000, MAKERS) if job.system in ("napkinxc-br", "match")]
+    assert {job.kind for job in some} == {"judge", "metadata"}
+    with pytest.raises(ConfigError, match="there is no system 'pecos-pifa' to run; there are: decaf, decaf-3, match"):
+        plan(SMALL, 1000, ("decaf", "match"), ["decaf", "pecos-pifa"])

@@ -18,7 +18,16 @@ from decaf import DataError, Predictions
 from decaf.experiments.figures import Drawing, drawings
 from decaf.experiments.judging import drawn
 from decaf.experiments.plan import Job
-from decaf.experiments.report import assembled, findings, html, markdown, read_report, write_report
+from decaf.experiments.report import (
+    assembled,
+    check_same_data,
+    findings,
+    html,
+    joined,
+    markdown,
+    read_report,
+    write_report,
+)
 from decaf.experiments.runs import Outcome
 from decaf.experiments.systems import MAIN, SYSTEMS
 from decaf.experiments.tables import runs_of, tables
@@ -491,3 +500,30 @@ def test_by_hand_how_much_of_the_bound_is_used() -> None:
     assert list(learned.get_ydata()) == [1.5, 0.0]
     assert list(own.get_ydata()) == [5.5, 0.0]
     assert list(own.get_xdata()) == [50, 100]
+
+
+def test_a_report_takes_what_it_lacks_from_another() -> None:
+    new = report([judged("napkinxc-br", 51.0), judged("match", 20.0)], troubles=[trouble("broke", "omikuji-bonsai")])
+    old = report(
+        [judged("match", 19.0), judged("decaf", 55.0), judged("decaf", 56.0, seed=1)],
+        troubles=[trouble("took long"), trouble("took longer", "omikuji-bonsai"), trouble("lost", "pecos-pifa")],
+        examples=[example()],
+    )
+    both = joined(new, old)
+    found = {(run["job"]["system"], run["job"]["seed"]): run["metrics"]["P@1"] for run in both["runs"]}
+    assert found == {("napkinxc-br", 0): 51.0, ("match", 0): 20.0, ("decaf", 0): 55.0, ("decaf", 1): 56.0}
+    assert len(both["runs"]) == 4
+    assert [(one["job"]["system"], one["reason"]) for one in both["troubles"]] == [
+        ("omikuji-bonsai", "broke"),
+        ("pecos-pifa", "lost"),
+    ]
+    assert both["examples"] == [example()]
+    assert [new["runs"], new["examples"], len(old["runs"])] == [report(new["runs"])["runs"], [], 3]  # both as they were
+
+
+def test_reports_on_other_data_are_not_joined() -> None:
+    dataset = dataset_of([("a b", [0]), ("b c", [1])], ["one", "two"], [("a", [0])])
+    same = assembled(dataset, "quick", 0, [])
+    check_same_data(same, dataset, 0)
+    with pytest.raises(DataError, match=r"the report is on own \(64 labels, 1,300 documents\), not on .*; join one"):
+        check_same_data(report([]), dataset, 0)

@@ -51,6 +51,13 @@ def experiments(
         float, typer.Option(min=0, metavar="MINUTES", help="End a run that takes longer; 0: never.")
     ] = 60.0,
     peers: Annotated[bool, typer.Option("--peers/--no-peers", help="PECOS, napkinXC and omikuji too.")] = True,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="SYSTEM", help="Only this system's runs; may be given several times.")
+    ] = None,
+    join: Annotated[
+        Path | None,
+        typer.Option(metavar="REPORT.json", help="Take runs that are not made here from a report on the same data."),
+    ] = None,
     environment: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Virtual environment of the peers; left out: experiments/.peers."),
@@ -68,13 +75,15 @@ def experiments(
     from decaf.experiments.peers import PACKAGES, install
     from decaf.experiments.plan import PROFILES, plan
     from decaf.experiments.provenance import fingerprint
-    from decaf.experiments.report import assembled, write_report
+    from decaf.experiments.report import assembled, check_same_data, joined, read_report, write_report
     from decaf.experiments.runs import Runner
+    from decaf.experiments.systems import SYSTEMS
 
     if device not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"there is no device {device!r}; there are: auto, cpu, cuda")
     if profile not in PROFILES:
         raise ConfigError(f"there is no profile {profile!r}; there are: {', '.join(PROFILES)}")
+    before = None if join is None else read_report(join)
     dataset = Dataset.load(data)
     for name, part in (("training", dataset.train), ("test", dataset.test)):
         if not part.documents.count:
@@ -84,8 +93,12 @@ def experiments(
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder}: is a file; --output names a folder")
     (folder / "runs").mkdir(parents=True, exist_ok=True)
+    wanted = plan(chosen, dataset.labels.count, ["decaf", "match", *(PACKAGES if peers else ())], only)
+    if not wanted:
+        raise ConfigError(f"the profile {profile} has no runs of {', '.join(only or ())}; try --profile full")
+    if before is not None:
+        check_same_data(before, dataset, wanted[0].labels)
     with console.session(quiet=quiet):
-        wanted = plan(chosen, dataset.labels.count, ["decaf", "match", *(PACKAGES if peers else ())])
         runner = Runner(
             dataset=str(Path(data).resolve()) if Path(data).exists() else data,
             content=fingerprint(dataset),
@@ -96,9 +109,10 @@ def experiments(
             limit=60 * limit,
         )
         _check_device(runner, wanted)
-        if peers:
+        makers = {SYSTEMS[job.system].maker for job in wanted}
+        if peers and (packages := [name for name in PACKAGES if name in makers]):
             console.say("looking for the peers; those that are not there are installed")
-            python, missing = install(environment or Path("experiments") / ".peers", list(PACKAGES))
+            python, missing = install(environment or Path("experiments") / ".peers", packages)
             runner = replace(runner, python=python, missing=missing)
         console.say(f"{len(wanted)} runs on {dataset.name}, kept under {folder / 'runs'}")
         try:
@@ -106,7 +120,8 @@ def experiments(
         except KeyboardInterrupt:
             console.say("stopped; run the same command again to go on")
             raise typer.Exit(130) from None
-        write_report(assembled(dataset, profile, wanted[0].labels, outcomes), folder)
+        report = assembled(dataset, profile, wanted[0].labels, outcomes)
+        write_report(report if before is None else joined(report, before), folder)
         failed = sum(outcome.result is None for outcome in outcomes)
         console.say(
             f"{folder / 'report.html'}: {len(outcomes) - failed} runs" + (f"; {failed} failed" if failed else "")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
+from decaf.errors import ConfigError
 from decaf.experiments.systems import ABLATIONS, COST, MAIN, METADATA, SHORTLISTERS, SYSTEMS
 
 __all__ = ["PROFILES", "Job", "Profile", "plan"]
@@ -47,9 +48,12 @@ PROFILES = {
 }
 
 
-def plan(profile: Profile, labels: int, makers: Iterable[str]) -> list[Job]:
-    """All runs for a dataset of so many labels, the most telling first; only systems of these makers."""
+def plan(profile: Profile, labels: int, makers: Iterable[str], only: Collection[str] | None = None) -> list[Job]:
+    """All runs for a dataset of so many labels, the most telling first; only systems of these makers, or only these."""
     makers = set(makers)
+    systems = {name for name, system in SYSTEMS.items() if system.maker in makers}
+    if wrong := sorted(set(only or ()) - systems):
+        raise ConfigError(f"there is no system {wrong[0]!r} to run; there are: {', '.join(sorted(systems))}")
     count = min(profile.labels or labels, labels)
     part = _drawn(count, labels)
     jobs = [Job("judge", name, 0, part) for name in (*MAIN, *ABLATIONS, *SHORTLISTERS)]
@@ -58,7 +62,7 @@ def plan(profile: Profile, labels: int, makers: Iterable[str]) -> list[Job]:
     jobs += [Job("judge", name, 0, size) for size in _sizes(profile, count) for name in COST]
     jobs += [Job("judge", name, seed, part) for seed in range(1, profile.seeds) for name in _DRAWN]
     jobs += [Job("judge", name, 0, part) for name in profile.instances]
-    return [job for job in jobs if SYSTEMS[job.system].maker in makers]
+    return [job for job in jobs if job.system in (only or systems)]
 
 
 def _drawn(count: int, labels: int) -> int:

@@ -25,7 +25,7 @@ from decaf.experiments.systems import MAIN, METADATA, SYSTEMS
 from decaf.experiments.tables import Cell, Mean, metric, runs_of, tables
 from decaf.predictions import Predictions, load_scores
 
-__all__ = ["assembled", "findings", "html", "markdown", "read_report", "write_report"]
+__all__ = ["assembled", "check_same_data", "findings", "html", "joined", "markdown", "read_report", "write_report"]
 
 _FORMAT = 1
 _PARTS = {"dataset", "profile", "date", "version", "runs", "troubles", "examples"}
@@ -37,15 +37,7 @@ def assembled(dataset: Dataset, profile: str, labels: int, outcomes: Sequence[Ou
     part = drawn(dataset, labels)
     return {
         "format": _FORMAT,
-        "dataset": {
-            "name": dataset.name,
-            "all_labels": dataset.labels.count,
-            "drawn": labels,
-            "labels": part.labels.count,
-            "training_documents": part.train.documents.count,
-            "test_documents": part.test.documents.count,
-            "labels_per_document": round(part.train.truth.nnz / max(1, part.train.documents.count), 2),
-        },
+        "dataset": _sizes(dataset, part, labels),
         "profile": profile,
         "date": datetime.now(UTC).date().isoformat(),
         "version": __version__,
@@ -58,6 +50,18 @@ def assembled(dataset: Dataset, profile: str, labels: int, outcomes: Sequence[Ou
             if outcome.result is None
         ],
         "examples": examples(part, _predicted(outcomes, part, labels), _OURS),
+    }
+
+
+def _sizes(dataset: Dataset, part: Dataset, labels: int) -> dict[str, Any]:
+    return {
+        "name": dataset.name,
+        "all_labels": dataset.labels.count,
+        "drawn": labels,
+        "labels": part.labels.count,
+        "training_documents": part.train.documents.count,
+        "test_documents": part.test.documents.count,
+        "labels_per_document": round(part.train.truth.nnz / max(1, part.train.documents.count), 2),
     }
 
 
@@ -96,6 +100,38 @@ def read_report(file: Path) -> dict[str, Any]:
     if not isinstance(report, dict) or report.get("format") != _FORMAT or not report.keys() >= _PARTS:
         raise DataError(f"{file}: is no report of this version; make one with decaf-experiments")
     return report
+
+
+def check_same_data(report: Mapping[str, Any], dataset: Dataset, labels: int) -> None:
+    """Refuse a report on other data than this dataset with so many labels drawn."""
+    of, here = report["dataset"], _sizes(dataset, drawn(dataset, labels), labels)
+    if of != here:
+        told = [
+            f"{one['name']} ({one['labels']:,} labels, {one['training_documents']:,} documents)" for one in (of, here)
+        ]
+        raise DataError(
+            f"the report is on {told[0]}, not on {told[1]}; join one on the same data, with the same --labels"
+        )
+
+
+def joined(report: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """The report, with what it lacks from another on the same data; the examples are of that with more systems."""
+    runs = {_job(run): run for run in (*other["runs"], *report["runs"])}
+    troubles = {_job(trouble): trouble for trouble in (*other["troubles"], *report["troubles"])}
+    return dict(report) | {
+        "runs": list(runs.values()),
+        "troubles": [trouble for job, trouble in troubles.items() if job not in runs],
+        "examples": max((report, other), key=_shown)["examples"],
+    }
+
+
+def _job(of: Mapping[str, Any]) -> Job:
+    return Job(**of["job"])
+
+
+def _shown(report: Mapping[str, Any]) -> int:
+    """Systems whose answers are shown."""
+    return sum(len(example["systems"]) for example in report["examples"])
 
 
 def findings(report: Mapping[str, Any]) -> list[str]:
