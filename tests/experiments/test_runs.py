@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -148,6 +149,24 @@ def test_a_run_that_fails_says_why_and_the_others_go_on(runner: Runner) -> None:
     assert first.trouble
     assert second == Outcome(combined, None, "omikuji Bonsai, 3 trees has no predictions to combine")
     assert third.result is not None
+
+
+def test_a_run_that_takes_the_predictions_of_another_waits_for_it(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer, combined = Job("judge", "omikuji-bonsai"), Job("metadata", "omikuji-bonsai")
+    other = Event()
+
+    def outcome(_: Runner, job: Job, needed: Outcome | None) -> Outcome:
+        if job == peer:
+            assert other.wait(10)  # the match, which stands behind what has to wait, was run meanwhile
+        if job == MATCH:
+            other.set()
+        return Outcome(job, {"took": None if needed is None else needed.job.kind})
+
+    monkeypatch.setattr(Runner, "_outcome", outcome)
+    found = replace(runner, at_a_time=2).run([peer, combined, MATCH])
+    assert [one.result for one in found] == [{"took": None}, {"took": "judge"}, {"took": None}]
 
 
 def test_data_that_changed_since_a_run_was_planned_make_no_result(runner: Runner) -> None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -67,7 +67,7 @@ class Runner:
         with ThreadPoolExecutor(self.at_a_time) as pool, self._ended(), progress("runs", len(jobs)) as advance:
             running: dict[Future[Outcome], Job] = {}
             while waiting or running:
-                while waiting and len(running) < self.at_a_time and (job := self._next(waiting, done)) is not None:
+                while len(running) < self.at_a_time and (job := _next(waiting, running.values())) is not None:
                     waiting.remove(job)
                     needed = _needed(job)
                     running[pool.submit(self._outcome, job, None if needed is None else done.get(needed))] = job
@@ -79,12 +79,6 @@ class Runner:
                     log.log(level, "%d of %d: %s", len(done), len(jobs), _told(done[job]))
                     advance(1)
         return [done[job] for job in jobs]
-
-    @staticmethod
-    def _next(waiting: Sequence[Job], done: Mapping[Job, Outcome]) -> Job | None:
-        """The first job whose need is met, if it has one that is waited for."""
-        known = set(waiting)
-        return next((job for job in waiting if _needed(job) in done or _needed(job) not in known), None)
 
     def lacking(self, jobs: Sequence[Job]) -> list[Job]:
         """The jobs that were not done before."""
@@ -177,6 +171,12 @@ class Runner:
                 for process in self._alive:
                     _end(process)
             raise
+
+
+def _next(waiting: Sequence[Job], running: Collection[Job]) -> Job | None:
+    """The first job that needs no other which is yet to be done."""
+    yet = {*waiting, *running}
+    return next((job for job in waiting if _needed(job) not in yet), None)
 
 
 def _needed(job: Job) -> Job | None:
