@@ -47,7 +47,9 @@ _ALL = (
     System("napkinxc-br", "napkinXC one-vs-rest", "napkinxc"),
     System("omikuji-parabel", "omikuji Parabel, 3 trees", "omikuji"),
     System("omikuji-bonsai", "omikuji Bonsai, 3 trees", "omikuji"),
-    _paper("paper-fixed", "embeddings by a decomposition of the texts, not learned (FFT: FastText's)", "tokens.kind=fixed"),
+    _paper(
+        "paper-fixed", "embeddings by a decomposition of the texts, not learned (FFT: FastText's)", "tokens.kind=fixed"
+    ),
     _paper("paper-few-clusters", "a quarter of the clusters (8K)", "shortlister.clusters={quarter}"),
     _paper("paper-no-init", "refinement vectors begin at random (no-init)", "ranker.from_text=false"),
     _paper("paper-z1", "label text alone (z1)", "model.refinement=false"),
