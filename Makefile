@@ -13,7 +13,7 @@ CRASH_ARGS ?=
 SOAK_ARGS ?=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check programs format bench experiments fuzz crash soak versions audit clean
+.PHONY: demo test check programs format bench experiments fuzz crash soak versions lock audit clean
 
 demo: $(READY)
 	@$(BIN)/decaf demo $(DEMO_ARGS)
@@ -66,7 +66,16 @@ versions: $(READY)
 	@$(BIN)/python tools/versions.py lowest
 	@$(BIN)/python tools/versions.py newest
 
-# Known weaknesses of the packages in the lock; asks PyPI, or a folder of advisories (--advisories FOLDER).
+# The lock anew, of the newest packages that are allowed, for every system. torch and what it brings for a GPU are not in
+# it: which build is right depends on the machine.
+lock:
+	@$(VENV)-lock/bin/uv --version >/dev/null 2>&1 || { $(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install --quiet uv; }
+	@$(VENV)-lock/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --extra dev --extra scale \
+	  --generate-hashes --no-header --no-annotate --output-file $(VENV)-lock/all.lock
+	@awk '/^[a-z]/ { drop = /^(torch=|triton=|cuda-|nvidia-)/ } !drop' $(VENV)-lock/all.lock > requirements.lock
+
+# Known weaknesses of the packages in the lock; asks PyPI, or a folder of advisories (--advisories FOLDER) and a
+# registry that has no pages of versions (--registry ADDRESS).
 audit:
 	@$(VENV)-audit/bin/python -c "import pip_audit, yaml" 2>/dev/null || { $(PYTHON) -m venv $(VENV)-audit && $(VENV)-audit/bin/pip install --quiet pip-audit pyyaml; }
 	@$(VENV)-audit/bin/python tools/audit.py $(AUDIT_ARGS)
@@ -96,4 +105,4 @@ $(SCALE): pyproject.toml requirements.lock | $(BIN)/python
 	@touch $(READY) $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-audit build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-audit $(VENV)-lock build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,10 +1,12 @@
 """Known weaknesses of the packages in requirements.lock, by pip-audit.
 
-    python tools/audit.py [--advisories FOLDER]
+    python tools/audit.py [--advisories FOLDER] [--registry ADDRESS]
 
 pip-audit asks PyPI. On a machine without a network, name a folder of advisories in the format of OSV, such as a
-checkout of pypa/advisory-database: it is then asked instead, on a port of this machine. Advisories that do not concern
-decaf are left out, each told with its reason. `make audit` runs this in an environment of its own.
+checkout of pypa/advisory-database: it is then asked instead, on a port of this machine. A registry that has pages of
+packages (ADDRESS/NAME/json), not of their versions, knows the weaknesses of the newest versions; with --registry they
+are asked for there, and what the lock has in older versions is named. Both together are asked as one. Advisories that
+do not concern decaf are left out, each told with its reason. `make audit` runs this in an environment of its own.
 """
 
 from __future__ import annotations
@@ -12,11 +14,14 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -52,6 +57,45 @@ def read_advisories(folder: Path) -> dict[str, list[Advisory]]:
         for package in {canonicalize_name(part["package"]["name"]) for part in _affected(advisory)}:
             found[package].append(advisory)
     return found
+
+
+Pin = tuple[str, Version]
+
+
+def locked(text: str) -> list[Pin]:
+    """The packages of a lock and their versions; one may be there in several, for several Pythons."""
+    pins = re.findall(r"^([\w.-]+)(?:\[[\w,.-]+\])?==([^\s\\;]+)", text, re.MULTILINE)
+    return [(canonicalize_name(name), Version(version)) for name, version in pins]
+
+
+def ask_registry(address: str, pins: Sequence[Pin]) -> tuple[dict[str, list[Advisory]], list[str]]:
+    """What a registry knows of packages in their newest versions -> advisories, and what it was not asked about."""
+    with ThreadPoolExecutor(8) as pool:
+        pages = list(pool.map(lambda pin: _page(f"{address.rstrip('/')}/{pin[0]}/json"), pins))
+    found: dict[str, list[Advisory]] = {}
+    older: list[str] = []
+    for (name, version), page in zip(pins, pages, strict=True):
+        newest = page["info"]["version"]
+        if Version(newest) != version:
+            older.append(f"{name} {version} (newest: {newest})")
+            continue
+        affected = [{"package": {"name": name, "ecosystem": "PyPI"}, "versions": [str(version)]}]
+        found[name] = [
+            {key: each[key] for key in ("id", "aliases", "withdrawn", "summary", "details") if each.get(key)}
+            | {"affected": affected}
+            for each in page["vulnerabilities"]
+        ]
+    return found, older
+
+
+def _page(address: str) -> Any:  # noqa: ANN401 - JSON
+    if not address.startswith(("https://", "http://")):
+        raise SystemExit(f"{address}: is no address of a registry; it begins with https://")
+    try:
+        with urllib.request.urlopen(address, timeout=60) as answer:  # noqa: S310 - looked at above
+            return json.load(answer)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"{address}: {error}; try again, or another registry") from error
 
 
 def covers(advisory: Advisory, package: str, version: Version) -> bool:
@@ -125,20 +169,33 @@ def audit(*options: str) -> int:
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--advisories", type=Path, metavar="FOLDER", help="of advisories in the format of OSV")
+    options.add_argument("--registry", metavar="ADDRESS", help="where ADDRESS/NAME/json is the page of a package")
     arguments = options.parse_args()
     if importlib.util.find_spec("pip_audit") is None:
         options.error("pip-audit is not there; use make audit")
-    if arguments.advisories is None:
+    if arguments.advisories is None and arguments.registry is None:
         return told(audit())
-    if not arguments.advisories.is_dir():
-        options.error(f"{arguments.advisories} is no folder")
-    advisories = read_advisories(arguments.advisories)
-    count = len({advisory["id"] for several in advisories.values() for advisory in several})
-    if not count:
-        options.error(f"{arguments.advisories} holds no advisory in the format of OSV")
-    print(f"advisories: {count}, of packages: {len(advisories)}", flush=True)
+    advisories: dict[str, list[Advisory]] = defaultdict(list)
+    older: list[str] = []
+    if arguments.advisories is not None:
+        if not arguments.advisories.is_dir():
+            options.error(f"{arguments.advisories} is no folder")
+        advisories |= read_advisories(arguments.advisories)
+        count = len({advisory["id"] for several in advisories.values() for advisory in several})
+        if not count:
+            options.error(f"{arguments.advisories} holds no advisory in the format of OSV")
+        print(f"advisories: {count}, of packages: {len(advisories)}", flush=True)
+    if arguments.registry is not None:
+        pins = locked(LOCK.read_text(encoding="utf-8"))
+        known, older = ask_registry(arguments.registry, pins)
+        for name, several in known.items():
+            advisories[name] = advisories[name] + several
+        print(f"asked for in the registry: {len(known)} of {len(pins)} versions", flush=True)
     with service(advisories) as address:
-        return told(audit("--vulnerability-service", "osv", "--osv-url", address))
+        status = told(audit("--vulnerability-service", "osv", "--osv-url", address))
+    if older:
+        print(f"not asked for in the registry, which tells of newest versions alone: {', '.join(older)}")
+    return status or int(bool(older) and arguments.advisories is None)
 
 
 def told(status: int) -> int:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +83,52 @@ def test_a_folder_of_advisories_answers_as_the_service_does(audit: Any, tmp_path
     (tmp_path / "bad.json").write_text("{", encoding="utf-8")
     with pytest.raises(SystemExit, match=r"bad\.json: is no advisory"):
         audit.read_advisories(tmp_path)
+
+
+def test_a_registry_tells_of_newest_versions_alone(audit: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    lock = (
+        "Some.Package==1.2 \\\n    --hash=sha256:00\nother[more]==2.0\n"
+        "numpy==1 ; python_full_version < '3.12'\nnumpy==2 ; python_full_version >= '3.12'\n"
+    )
+    pins = audit.locked(lock)
+    assert pins == [
+        ("some-package", Version("1.2")),
+        ("other", Version("2.0")),
+        ("numpy", Version("1")),
+        ("numpy", Version("2")),
+    ]
+    weak = {"id": "X-1", "aliases": ["CVE-1"], "withdrawn": None, "fixed_in": ["1.3"], "summary": None}
+    gone = weak | {"id": "X-2", "withdrawn": "2023-11-08T00:00:00Z"}
+    known = {"some-package": ("1.2", [weak, gone]), "other": ("2.1", [weak]), "numpy": ("2", [])}
+    for name, (version, several) in known.items():
+        (tmp_path / name).mkdir()
+        page = {"info": {"version": version}, "vulnerabilities": several}
+        (tmp_path / name / "json").write_text(json.dumps(page), encoding="utf-8")
+    with served(tmp_path) as address:
+        found, older = audit.ask_registry(f"{address}/", pins)
+        assert older == ["other 2.0 (newest: 2.1)", "numpy 1 (newest: 2)"]
+        with pytest.raises(SystemExit, match=r"absent/json: .*try again, or another registry"):
+            audit.ask_registry(address, [("absent", Version("1"))])
+    with audit.service(found) as service:
+        assert ids(service, "some.package", "1.2") == ["X-1"]
+        assert ids(service, "some-package", "1.1") == ids(service, "numpy", "2") == []
+    with pytest.raises(SystemExit, match="begins with https"):
+        audit.ask_registry("file:///etc", pins)
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def ids(address: str, name: str, version: str) -> list[str]:
