@@ -13,6 +13,7 @@ import typer
 from decaf.errors import ConfigError, DataError, DecafError
 
 if TYPE_CHECKING:
+    from decaf.datasets import Dataset
     from decaf.experiments.plan import Job
     from decaf.experiments.runs import Runner
 
@@ -70,24 +71,16 @@ def experiments(
     already is not run again. A peer that cannot be installed is reported and left out.
     """
     from decaf import console
-    from decaf.datasets import Dataset
-    from decaf.devices import choose_device
-    from decaf.experiments.peers import PACKAGES, install
+    from decaf.experiments.peers import PACKAGES
     from decaf.experiments.plan import PROFILES, plan
-    from decaf.experiments.provenance import fingerprint
     from decaf.experiments.report import assembled, check_same_data, joined, read_report, write_report
-    from decaf.experiments.runs import Runner
-    from decaf.experiments.systems import SYSTEMS
 
     if device not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"there is no device {device!r}; there are: auto, cpu, cuda")
     if profile not in PROFILES:
         raise ConfigError(f"there is no profile {profile!r}; there are: {', '.join(PROFILES)}")
     before = None if join is None else read_report(join)
-    dataset = Dataset.load(data)
-    for name, part in (("training", dataset.train), ("test", dataset.test)):
-        if not part.documents.count:
-            raise DataError(f"{data}: has no {name} documents; make some with decaf split {data} FOLDER, and name that")
+    dataset = _dataset(data)
     chosen = PROFILES[profile].with_options(labels=labels, seeds=seeds)
     folder = output or Path("experiments") / dataset.name
     if folder.exists() and not folder.is_dir():
@@ -99,21 +92,10 @@ def experiments(
     if before is not None:
         check_same_data(before, dataset, wanted[0].labels)
     with console.session(quiet=quiet):
-        runner = Runner(
-            dataset=str(Path(data).resolve()) if Path(data).exists() else data,
-            content=fingerprint(dataset),
-            folder=(folder / "runs").resolve(),
-            device=str(choose_device("auto").type) if device == "auto" else device,
-            threads=max(1, (os.cpu_count() or 1) // jobs),
-            at_a_time=jobs,
-            limit=60 * limit,
-        )
+        runner = _runner(data, dataset, folder, device, jobs, limit)
         _check_device(runner, wanted)
-        makers = {SYSTEMS[job.system].maker for job in wanted}
-        if peers and (packages := [name for name in PACKAGES if name in makers]):
-            console.say("looking for the peers; those that are not there are installed")
-            python, missing = install(environment or Path("experiments") / ".peers", packages)
-            runner = replace(runner, python=python, missing=missing)
+        if peers:
+            runner = _with_peers(runner, wanted, environment or Path("experiments") / ".peers")
         console.say(f"{len(wanted)} runs on {dataset.name}, kept under {folder / 'runs'}")
         try:
             outcomes = runner.run(wanted)
@@ -128,6 +110,49 @@ def experiments(
         )
     if failed == len(outcomes):
         raise typer.Exit(1)
+
+
+def _dataset(data: str) -> Dataset:
+    """The dataset, which must have documents to learn from and to be judged by."""
+    from decaf.datasets import Dataset
+
+    dataset = Dataset.load(data)
+    for name, part in (("training", dataset.train), ("test", dataset.test)):
+        if not part.documents.count:
+            raise DataError(f"{data}: has no {name} documents; make some with decaf split {data} FOLDER, and name that")
+    return dataset
+
+
+def _runner(data: str, dataset: Dataset, folder: Path, device: str, jobs: int, limit: float) -> Runner:
+    """What does the runs, so many at a time; the threads are shared out among them."""
+    from decaf.devices import choose_device
+    from decaf.experiments.provenance import fingerprint
+    from decaf.experiments.runs import Runner
+
+    return Runner(
+        dataset=str(Path(data).resolve()) if Path(data).exists() else data,
+        content=fingerprint(dataset),
+        folder=(folder / "runs").resolve(),
+        device=str(choose_device("auto").type) if device == "auto" else device,
+        threads=max(1, (os.cpu_count() or 1) // jobs),
+        at_a_time=jobs,
+        limit=60 * limit,
+    )
+
+
+def _with_peers(runner: Runner, wanted: list[Job], environment: Path) -> Runner:
+    """The same with an environment that has the peers whose runs are wanted; those that cannot be had are told."""
+    from decaf import console
+    from decaf.experiments.peers import PACKAGES, install
+    from decaf.experiments.systems import SYSTEMS
+
+    makers = {SYSTEMS[job.system].maker for job in wanted}
+    packages = [name for name in PACKAGES if name in makers]
+    if not packages:
+        return runner
+    console.say("looking for the peers; those that are not there are installed")
+    python, missing = install(environment, packages)
+    return replace(runner, python=python, missing=missing)
 
 
 def _check_device(runner: Runner, wanted: list[Job]) -> None:
