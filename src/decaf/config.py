@@ -99,7 +99,7 @@ class FeatureSettings(_Stage):
 class ModelSettings(_Stage):
     """The size and the parts of the model."""
 
-    dim: int = _setting(0, "length D of all vectors; 0: 300, or 512 from 50,000 labels on", low=0, high=4096)
+    dim: int = _setting(0, "length D of all vectors; 0: 300, or 512 above a million labels", low=0, high=4096)
     loss: str = _setting(
         "softmax",
         "softmax: each true label against the others' (unit vectors); logistic: each label alone",
@@ -125,7 +125,7 @@ class TokenSettings(_Stage):
         "learned on: texts of labels (contrastive), clusters of labels (the paper); fixed: not learned",
         choices=("texts", "clusters", "fixed"),
     )
-    epochs: int = _setting(-1, "passes over the documents; -1: 8, or 16 from 50,000 labels on", low=-1)
+    epochs: int = _setting(8, "passes over the documents", low=0)
     batch: int = _setting(0, "documents a step; 0: by size", low=0)
     rate: float = _setting(0.01, "learning rate, halved at 1/2 and 3/4 of the epochs", low=0)
     dropout: float = _setting(0.4, "share of components dropped", low=0, high=0.95)
@@ -173,7 +173,7 @@ class BlendSettings(_Stage):
 
     words: bool = _setting(True, "count how like a document is to the documents of a label, by their tokens")
     linear: bool = _setting(True, "and what a linear classifier over the tokens says of each label (blend.words)")
-    tail: float = _setting(0.5, "from 0, the most right answers, to 1, the most for rare labels", low=0, high=1)
+    tail: float = _setting(0.6, "from 0, the most right answers, to 1, the most for rare labels", low=0, high=1)
 
 
 @dataclass(frozen=True)

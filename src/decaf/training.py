@@ -44,7 +44,6 @@ __all__ = ["memory_needed", "prepared", "train", "usual_clusters"]
 log = logging.getLogger(__name__)
 
 _STEPS = 32  # in an epoch, at the least
-_MANY = 50_000  # labels, from which on longer vectors and more epochs of module I pay
 _STAGES = {"module I": "tokens", "module II": "shortlister", "module IV": "ranker"}  # where the rates are set
 
 
@@ -254,9 +253,7 @@ def _words(problem: Problem, shortlist: Shortlist, config: Config) -> Words:
 def _with_sizes(config: Config, problem: Problem, device: torch.device) -> Config:
     """Fill in what the settings leave to the size of the data."""
     labels, documents = len(problem.kept), problem.documents.shape[0]
-    many = labels >= _MANY
-    dim = config.model.dim or (512 if many else 300)
-    epochs = config.tokens.epochs if config.tokens.epochs >= 0 else 16 if many else 8
+    dim = config.model.dim or (300 if labels < 1_000_000 else 512)
     clusters = config.shortlister.clusters or usual_clusters(labels)
     if not config.model.text and not config.model.refinement:
         raise TrainingError("model.text and model.refinement are both false; classifiers need one of them")
@@ -270,7 +267,7 @@ def _with_sizes(config: Config, problem: Problem, device: torch.device) -> Confi
     return dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, dim=dim),
-        tokens=dataclasses.replace(config.tokens, epochs=epochs, batch=config.tokens.batch or _batch(texts, 4096)),
+        tokens=dataclasses.replace(config.tokens, batch=config.tokens.batch or _batch(texts, 4096)),
         shortlister=dataclasses.replace(
             config.shortlister, clusters=clusters, batch=config.shortlister.batch or _batch(documents, 1024)
         ),
