@@ -288,3 +288,23 @@ def test_tokens_come_back_from_their_arrays() -> None:
     assert torch.equal(again.table, table)
     assert torch.equal(again.encoder.weight, encoder.weight)
     assert again.labels.shape == (3, DIM)
+
+
+@pytest.mark.parametrize("dim", [3, 6, 20])
+def test_fixed_tokens_lie_as_a_decomposition_of_the_texts_has_them(dim: int) -> None:
+    """Angles between tokens are those of a plain decomposition; all are of one length, and no direction is empty."""
+    rng = np.random.default_rng(0)
+    documents, labels = (np.abs(rng.normal(size=(count, 7))).astype(np.float32) for count in (30, 8))
+    problem = Problem.of(
+        sparse.csr_array(documents), sparse.csr_array(labels), truth_of([[row % 8] for row in range(30)], 8)
+    )
+    table = tokens_module._fixed_tokens(problem, dim, seed=1)
+    assert table.shape == (7, dim)
+    torch.testing.assert_close(table.norm(dim=1), torch.full((7,), tokens_module._LENGTH))
+    _, sizes, directions = np.linalg.svd(np.concatenate([documents, labels]).astype(np.float64), full_matrices=False)
+    rank = min(dim, 6)
+    plain = directions[:rank].T * np.sqrt(sizes[:rank])
+    plain /= np.linalg.norm(plain, axis=1, keepdims=True)
+    np.testing.assert_allclose(table @ table.T / tokens_module._LENGTH**2, plain @ plain.T, atol=1e-4)
+    assert (table.abs().amax(dim=0) > 0.1).all()
+    assert torch.equal(table, tokens_module._fixed_tokens(problem, dim, seed=1))

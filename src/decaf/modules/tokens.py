@@ -33,6 +33,7 @@ _TEMPERATURE = 20.0  # at the start
 _RELATED = 0.1  # share of a label's company that another must be to be related
 _ALIKE = 4  # bits: labels that are hard to tell apart come together by 16 or more
 _LISTED = 50  # labels of a held-out document that are looked at
+_LENGTH = 8.0  # of a token's embedding that is not learned
 _LABELS = 1 << 13  # whose company is looked at together
 _LONE = Ranks()
 
@@ -248,7 +249,10 @@ class TextTask(SoftmaxTask):
 
 
 def _fixed_tokens(problem: Problem, dim: int, seed: int) -> Tensor:
-    """Embeddings made from the texts alone: where each token lies among the directions of most variance."""
+    """Embeddings made from the texts alone: where each token lies among the directions of most variance.
+
+    They are turned at random, for what is cut at zero would else be whole directions, and as long as logits need.
+    """
     texts = sparse.csr_array(sparse.vstack([problem.documents, problem.labels]))
     rank = min(dim, min(texts.shape) - 1)
     table = np.zeros((texts.shape[1], dim), dtype=np.float32)
@@ -257,4 +261,5 @@ def _fixed_tokens(problem: Problem, dim: int, seed: int) -> Tensor:
         table[:, :rank] = directions.T * np.sqrt(sizes)
     else:
         table[:, 0] = 1  # a single token
-    return normalize(torch.as_tensor(table), dim=1)
+    turned, _ = torch.linalg.qr(torch.randn(dim, dim, generator=torch.Generator().manual_seed(seed)))
+    return _LENGTH * normalize(torch.as_tensor(table), dim=1) @ turned
