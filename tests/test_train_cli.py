@@ -212,9 +212,12 @@ def test_predict_reads_lines_of_standard_input_as_of_a_file(model: Path) -> None
     assert [json.loads(line)["text"] for line in lines] == TEXTS
 
 
-def test_predict_without_a_text_says_what_to_write(model: Path) -> None:
+def test_predict_without_a_text_says_what_to_write(model: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there is no text to predict; write it behind the model, or name a file"):
         call("predict", model)
+    (tmp_path / "empty.txt").write_bytes(b"")
+    with pytest.raises(DataError, match=r"empty\.txt: holds no text; write one a line"):
+        call("predict", model, "--input", tmp_path / "empty.txt")
     with pytest.raises(DataError, match=r"nowhere\.txt"):
         call("predict", model, "--input", "nowhere.txt")
 

@@ -365,6 +365,15 @@ def test_a_finished_folder_is_returned_for_the_same_run_and_refused_for_another(
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
 
 
+def test_what_the_data_decide_is_no_other_setting(dataset: Dataset, tmp_path: Path) -> None:
+    """Batches are larger with more documents; it is the data that are others, and no setting that the user made."""
+    train(dataset, "tokens.batch=0", folder=tmp_path)
+    with pytest.raises(TrainingError, match="holds a model of other data, or with another seed; choose another folder"):
+        train(topics(train=2400), "tokens.batch=0", folder=tmp_path)
+    with pytest.raises(TrainingError, match=r"holds a model of other settings \(tokens.batch\); choose another folder"):
+        train(dataset, "tokens.batch=16", folder=tmp_path)
+
+
 def test_a_finished_folder_is_refused_for_labels_with_other_names(dataset: Dataset, tmp_path: Path) -> None:
     train(dataset, folder=tmp_path)
     renamed = replace(dataset, labels=replace(dataset.labels, ids=[f"new {row}" for row in range(24)]))

@@ -90,4 +90,6 @@ def _tour(config: Config, folder: Path, *, kept: bool) -> None:
     console.show_predictions(_NEW, predictor.predict(_NEW), dataset.labels)
     if kept:
         console.out.print(f"\nthe model is in {folder}; try: decaf predict {folder} python3-my-name", soft_wrap=True)
+    else:
+        console.out.print("\nto keep the model: decaf demo -o demo-model", soft_wrap=True)
     console.out.print(_NEXT, end="", soft_wrap=True)

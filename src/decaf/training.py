@@ -63,7 +63,7 @@ def train(
     started = time.perf_counter()
     ranks = ranks or Ranks()
     where = torch.device(choose_device(device).type) if ranks.many else choose_device(device)
-    config = config or recipe()
+    asked = config = config or recipe()
     if idle := config.without_effect():
         log.warning("without effect here: %s; the recipe has no such part", ", ".join(idle))
     features, problem, config = prepared(dataset, config, where)
@@ -74,7 +74,7 @@ def train(
     run, begun = _fingerprints(problem, dataset.labels, config, seed)
     ranks.check_same(run)
     if folder is not None and ranks.told(lambda: (Path(folder) / "model.json").is_file()):
-        return _finished(Path(folder), run, config, dataset.name)
+        return _finished(Path(folder), run, (asked, config), dataset.name)
     keeper: Checkpoint | Forgetful = Forgetful()
     if folder is not None and ranks.first:
         keeper = Checkpoint(Path(folder), begun, torch.device("cpu") if ranks.many else where, _rates(config))
@@ -377,7 +377,7 @@ def _title(number: int, problem: Problem, dataset: Dataset) -> str:
     return f"(label {dataset.labels.id(int(problem.kept[with_text[number - documents]]))})"
 
 
-def _finished(folder: Path, run: str, config: Config, dataset: str) -> Model:
+def _finished(folder: Path, run: str, config: tuple[Config, Config], dataset: str) -> Model:
     """The model that an earlier run with the same data and settings has made."""
     try:
         header = read_header(folder)
@@ -385,7 +385,7 @@ def _finished(folder: Path, run: str, config: Config, dataset: str) -> Model:
         raise TrainingError(str(error)) from error
     if header.get("run") != run:
         raise TrainingError(
-            f"{folder}: holds a model of other {_difference(header, config, dataset)}; choose another folder"
+            f"{folder}: holds a model of other {_difference(header, *config, dataset)}; choose another folder"
         )
     log.info("%s: is trained already", folder)
     model = Model.load(folder)
@@ -404,12 +404,13 @@ def _draw(folder: Path) -> None:
         log.warning("%s: cannot be drawn (%s); run the same command again", folder / "training.png", error)
 
 
-def _difference(header: dict[str, Any], config: Config, dataset: str) -> str:
-    """What a model was made of that is another now."""
+def _difference(header: dict[str, Any], asked: Config, config: Config, dataset: str) -> str:
+    """What a model was made of that is another now; a setting that the data decided tells of the data."""
     if header.get("dataset") != dataset:
         return f"data ({header.get('dataset')})"
     try:
-        changed = config.changed(Config.from_json(header["config"]))
+        decided = config.changed(asked)
+        changed = [name for name in config.changed(Config.from_json(header["config"])) if name not in decided]
     except ConfigError:
         return "settings"
     return f"settings ({', '.join(changed)})" if changed else "data, or with another seed"

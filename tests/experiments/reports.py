@@ -117,7 +117,7 @@ def report(
             "drawn": drawn,
             "labels": drawn or 200,
             "training_documents": 1300,
-            "test_documents": 150,
+            "test_documents": 1500,
             "labels_per_document": 2.5,
         },
         "profile": "quick",

@@ -156,6 +156,9 @@ def test_by_hand_directions_against_the_paper() -> None:
     assert lines(of, "Components")[title_of("paper-forced")] == [*["+5.00"] * 5, "64", "", "", "not in the paper"]
     assert lines(of, "Components")[title_of("paper-fixed")][6:8] == ["-5.98 / -5.35", "-3.42 / -2.82"]
     assert "below 0.20 (P@1) and 0.20 (PSP@1) are within noise" in table(of, "Components").caption
+    of["dataset"]["test_documents"] = 200  # two of them are a point
+    assert column(of, "Components", DIRECTION)[title_of("paper-lite")] == "within noise / within noise"
+    assert "below 1.00 (P@1) and 1.00 (PSP@1) are within noise" in table(of, "Components").caption
 
 
 def test_noise_is_twice_the_spread_of_the_recipe_and_variants_are_compared_with_their_seed() -> None:

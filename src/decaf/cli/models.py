@@ -200,6 +200,8 @@ def predict(
         if source is not None and source.suffix in (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet"):
             raise DataError(f"{source}: is a table; add --output OUT.csv (or .jsonl, .parquet) to predict its rows")
         wanted = [*(texts or []), *(_lines(source) if source is not None else [])]
+        if not wanted and source is not None:
+            raise DataError(f"{source}: holds no text; write one a line, or write texts behind the model")
         if not wanted:
             raise DataError("there is no text to predict; write it behind the model, or name a file with --input")
         count, changes = use_threads(threads), kept_changes(model, kept)

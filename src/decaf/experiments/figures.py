@@ -256,7 +256,7 @@ def _theorem(report: dict[str, Any]) -> Drawing | None:
     axes.set_ylabel("loss above the best, nats a document", fontsize=9)
     axes.legend(frameon=False, fontsize=8)
     shares = [(line["shortlist"] - best) / line["bound"] for line in lines if line["bound"]]
-    most = f"On shortlists it is at most {max(shares):.2f} times that term{_LEFT}; " if shares else ""
+    most = f"On shortlists it is at most {max(shares):.2f} times that term where it is not 0{_LEFT}; " if shares else ""
     caption = (
         "Loss above the lowest of all, beside the theorem's term with the constant 1 (logarithmic above 1). "
         f"{most}what own scores say of labels outside is another matter."

@@ -85,7 +85,7 @@ _ACCURACY = (
     "standard deviation over seeds where there is more than one; the best of a column is bold."
 )
 _RARE = (
-    "Percent, propensity-scored: what a rare label is worth more. C@20: of the labels to be found, the share that is "
+    "Percent, propensity-scored: a rare label counts for more. C@20: of the labels to be found, the share that is "
     "found in the first 20 of some document."
 )
 _COMPARED = (
@@ -186,7 +186,7 @@ def _variants(report: Report, title: str, systems: Iterable[str], caption: str) 
     """What changes against the paper's recipe with the same seed, and whether the paper saw the same."""
     base = runs_of(report, "paper")
     names = ("P@1", "P@5", "PSP@1", "PSP@5", "R@20")
-    noise = {name: _noise(base, name) for name in names}
+    noise = {name: _noise(base, name, report["dataset"]["test_documents"]) for name in names}
     rows = []
     for system in systems:
         runs = runs_of(report, system)[:1]
@@ -208,15 +208,15 @@ def _variants(report: Report, title: str, systems: Iterable[str], caption: str) 
     beam = f" (its own is {base[0]['beam']})" if base and "beam" in base[0] else ""
     told = caption.format(beam=beam, p=noise["P@1"], psp=noise["PSP@1"])
     if len(base) == 1:
-        told += " There is one seed, so that this is a guess."
+        told += " There is one seed, so that these limits are a guess."
     heading = ["", *names, "beam", *(f"paper, {name}: P@1 / PSP@1" for name in PAPER), "direction: P@1 / PSP@1"]
     return Table(title, told, heading, rows)
 
 
-def _noise(base: Sequence[Run], name: str) -> float:
-    """A difference between two runs that seeds alone would make: twice the spread of the recipe's own."""
-    mean = metric(base, name)
-    return _NOISE if mean is None or math.isnan(mean.spread) else max(_NOISE, 2 * mean.spread)
+def _noise(base: Sequence[Run], name: str, documents: int) -> float:
+    """A difference that seeds alone would make: twice the spread of the recipe's own, or two test documents."""
+    mean, least = metric(base, name), max(_NOISE, 200 / max(1, documents))
+    return least if mean is None or math.isnan(mean.spread) else max(least, 2 * mean.spread)
 
 
 def _paper_gains(system: str, name: str) -> list[float]:

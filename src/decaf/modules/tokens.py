@@ -261,5 +261,5 @@ def _fixed_tokens(problem: Problem, dim: int, seed: int) -> Tensor:
         table[:, :rank] = directions.T * np.sqrt(sizes)
     else:
         table[:, 0] = 1  # a single token
-    turned, _ = torch.linalg.qr(torch.randn(dim, dim, generator=torch.Generator().manual_seed(seed)))
-    return _LENGTH * normalize(torch.as_tensor(table), dim=1) @ turned
+    turn: Tensor = torch.linalg.qr(torch.randn(dim, dim, generator=torch.Generator().manual_seed(seed))).Q
+    return _LENGTH * normalize(torch.as_tensor(table), dim=1) @ turn
