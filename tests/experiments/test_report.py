@@ -298,11 +298,11 @@ def test_by_hand_what_the_main_comparison_says() -> None:
     first, second = findings(of)
     assert first == (
         "P@1 (the first label is right): DECAF's default recipe 40.00, 1.50 points ahead of the best of the "
-        "others, PECOS XR-Linear (38.50)."
+        "others, PECOS XR-Linear (38.50). Both with seed 0."
     )
     assert second == (
         "PSP@1 (the same, rare labels weighing more): DECAF's default recipe 20.00, 16.50 points behind the "
-        "best of the others, label-text match, nothing learned (36.50)."
+        "best of the others, label-text match, nothing learned (36.50). Both with seed 0."
     )
 
 

@@ -149,7 +149,8 @@ def findings(report: Mapping[str, Any]) -> list[str]:
         seeds = {run["job"]["seed"] for run in rivals[best]}
         alike = [run for run in ours if run["job"]["seed"] in seeds] or ours
         if (mine := metric(alike, name)) is not None:
-            said.append(f"{name} ({what}): {_against(mine, known[best], best)}")
+            which = f" Both with seed {', '.join(map(str, sorted(seeds)))}." if len(alike) < len(ours) else ""
+            said.append(f"{name} ({what}): {_against(mine, known[best], best)}{which}")
     if said and not any(runs for title, runs in rivals.items() if title != SYSTEMS["match"].title):
         said.append("No peer was run: the only other system learns nothing.")
     return said
