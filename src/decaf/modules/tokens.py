@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +34,7 @@ _TEMPERATURE = 20.0  # at the start
 _RELATED = 0.1  # share of a label's company that another must be to be related
 _ALIKE = 4  # bits: labels that are hard to tell apart come together by 16 or more
 _LISTED = 50  # labels of a held-out document that are looked at
-_LENGTH = 8.0  # of a token's embedding that is not learned
+_SQUARE = 1 / 8  # of a component of embeddings that are not learned, in the mean
 _LABELS = 1 << 13  # whose company is looked at together
 _LONE = Ranks()
 
@@ -262,4 +263,4 @@ def _fixed_tokens(problem: Problem, dim: int, seed: int) -> Tensor:
     else:
         table[:, 0] = 1  # a single token
     turn: Tensor = torch.linalg.qr(torch.randn(dim, dim, generator=torch.Generator().manual_seed(seed))).Q
-    return _LENGTH * normalize(torch.as_tensor(table), dim=1) @ turn
+    return math.sqrt(_SQUARE * dim) * normalize(torch.as_tensor(table), dim=1) @ turn
