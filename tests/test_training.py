@@ -365,10 +365,12 @@ def test_a_finished_folder_is_returned_for_the_same_run_and_refused_for_another(
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
 
 
-def test_what_the_data_decide_is_no_other_setting(dataset: Dataset, tmp_path: Path) -> None:
-    """Batches are larger with more documents; it is the data that are others, and no setting that the user made."""
+def test_a_setting_that_is_left_to_the_data_may_tell_of_other_data(dataset: Dataset, tmp_path: Path) -> None:
+    """Batches are larger with more documents; a setting that the user made is another setting."""
     train(dataset, "tokens.batch=0", folder=tmp_path)
-    with pytest.raises(TrainingError, match="holds a model of other data, or with another seed; choose another folder"):
+    with pytest.raises(
+        TrainingError, match=r"holds a model of other data, or of other settings \(tokens.batch\); choose"
+    ):
         train(topics(train=2400), "tokens.batch=0", folder=tmp_path)
     with pytest.raises(TrainingError, match=r"holds a model of other settings \(tokens.batch\); choose another folder"):
         train(dataset, "tokens.batch=16", folder=tmp_path)

@@ -405,12 +405,14 @@ def _draw(folder: Path) -> None:
 
 
 def _difference(header: dict[str, Any], asked: Config, config: Config, dataset: str) -> str:
-    """What a model was made of that is another now; a setting that the data decided tells of the data."""
+    """What a model was made of that is another now; a setting that is left to the data may tell of other data."""
     if header.get("dataset") != dataset:
         return f"data ({header.get('dataset')})"
     try:
-        decided = config.changed(asked)
-        changed = [name for name in config.changed(Config.from_json(header["config"])) if name not in decided]
+        changed = config.changed(Config.from_json(header["config"]))
     except ConfigError:
         return "settings"
-    return f"settings ({', '.join(changed)})" if changed else "data, or with another seed"
+    left = config.changed(asked)  # to the data
+    if made := [name for name in changed if name not in left]:
+        return f"settings ({', '.join(made)})"
+    return f"data, or of other settings ({', '.join(changed)})" if changed else "data, or with another seed"
