@@ -213,6 +213,15 @@ def test_settings_lists_all_with_what_they_do() -> None:
     assert "features.vocabulary 0 most word pieces" in shown
 
 
+def test_settings_of_one_stage() -> None:
+    shown = plain(call("settings", "ranker", "--set", "ranker.epochs=7").stdout)
+    assert "ranker.epochs 7 " in shown
+    assert "split.seed" not in shown
+    values = json.loads(call("settings", "ranker", "--json", "--set", "ranker.epochs=7").stdout)
+    assert values["ranker.epochs"] == 7
+    assert all(name.startswith("ranker.") for name in values)
+
+
 def test_settings_json_can_be_read_back() -> None:
     values = json.loads(call("settings", "--json", "--set", "features.words=yes").stdout)
     assert values["features"]["words"] is True
@@ -252,7 +261,8 @@ def expect_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None
         (["convert", "fruit", "out", "--to", "xml"], "there is no layout 'xml'"),
         (["convert", "fruit", "fruit/lbl.json"], "is already there"),
         (["settings", "--recipe", "papier"], "there is no recipe 'papier'; there are: contrastive, paper, paper-lite"),
-        (["metrics", "fruit", "nowhere.npz"], "nowhere.npz"),
+        (["settings", "rankre"], "nearest: 'ranker'"),
+        (["metrics", "fruit", "nowhere.npz"], "nowhere.npz: there is no such file; check the path"),
         (["metrics", "fruit", "wide.npz"], "wide.npz: is 3 x 4; expected 3 documents x 3 labels"),
         (["match", "fruit", "-o", "nowhere/match.npz"], "nowhere: is no folder that can be written"),
     ],

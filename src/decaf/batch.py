@@ -220,7 +220,7 @@ def _state(model: Path, source: Path, settings: BatchSettings, changes: Sequence
     state: dict[str, Any] = {"decaf": __version__, "chunk": _CHUNK, "input": str(source)}
     if source != STANDARD_INPUT:
         if not source.is_file():
-            raise DataError(f"{source}: there is no such file")
+            raise DataError(f"{source}: there is no such file; check the path")
         kind_of(source, INPUTS)
         facts = source.stat()
         state |= {"input": str(source.resolve()), "input size": facts.st_size, "input time": facts.st_mtime_ns}

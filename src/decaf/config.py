@@ -255,11 +255,14 @@ class Config:
         stage, _, key = name.partition(".")
         return getattr(getattr(self, stage), key)
 
-    def describe(self) -> list[tuple[str, str, str]]:
-        """Every setting as (stage.key, value as JSON, what it does)."""
+    def describe(self, only: str | None = None) -> list[tuple[str, str, str]]:
+        """Every setting, or those of one stage, as (stage.key, value as JSON, what it does)."""
+        stages = _stages()
+        _reject_unknown([only] if only is not None else [], list(stages), "stage")
         return [
             (f"{stage}.{spec.name}", json.dumps(getattr(getattr(self, stage), spec.name)), spec.metadata["help"])
-            for stage, cls in _stages().items()
+            for stage, cls in stages.items()
+            if only in (None, stage)
             for spec in dataclasses.fields(cls)
         ]
 

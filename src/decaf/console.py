@@ -159,12 +159,12 @@ def show_facts(name: str, facts: Mapping[str, object]) -> None:
     out.print(table)
 
 
-def show_settings(config: Config) -> None:
-    """Every setting with its value and what it does."""
+def show_settings(config: Config, stage: str | None = None) -> None:
+    """Every setting, or those of one stage, with its value and what it does."""
     table = _table()
     for heading in ("setting", "value", "what it does"):
         table.add_column(heading)
-    for name, value, help_text in config.describe():
+    for name, value, help_text in config.describe(stage):
         table.add_row(name, value, help_text)
     out.print(table, markup=False)
 

@@ -130,7 +130,7 @@ def drop_pairs(matrix: sparse.csr_array, pairs: Pairs) -> sparse.csr_array:
 def load_scores(path: Path, documents: int, labels: int) -> sparse.csr_array:
     """Read anybody's predictions: a sparse matrix [documents, labels] as scipy.sparse.save_npz writes it."""
     if not path.is_file():
-        raise DataError(f"{path}: there is no such file")
+        raise DataError(f"{path}: there is no such file; check the path (decaf match writes such a one)")
     if not zipfile.is_zipfile(path):
         raise DataError(f"{path}: is no .npz file; expected a sparse matrix as scipy.sparse.save_npz writes it")
     try:

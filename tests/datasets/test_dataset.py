@@ -215,7 +215,7 @@ def test_save_does_not_overwrite(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere: there is no such file or folder; 'catalogue' names"):
+    with pytest.raises(DataError, match=r"nowhere: there is no such file or folder; check the path .'catalogue' names"):
         Dataset.load(tmp_path / "nowhere")
 
 

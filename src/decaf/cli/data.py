@@ -130,16 +130,23 @@ def metrics(
         console.show_quantiles({predictions.name: quantiles})
 
 
-def settings(recipe: Recipe = "contrastive", assignments: Assignments = None, as_json: AsJson = False) -> None:
+def settings(
+    stage: Annotated[str | None, typer.Argument(metavar="[STAGE]", help="Only those of a stage, e.g. ranker.")] = None,
+    recipe: Recipe = "contrastive",
+    assignments: Assignments = None,
+    as_json: AsJson = False,
+) -> None:
     """List every setting of a recipe with its value and what it does."""
     from decaf import config as configuration
     from decaf import console
 
     config = configuration.recipe(recipe).with_settings(assignments or [])
-    if as_json:
+    if not as_json:
+        console.show_settings(config, stage)
+    elif stage is None:
         print(json.dumps(config.to_json(), indent=1))
     else:
-        console.show_settings(config)
+        print(json.dumps({name: json.loads(value) for name, value, _ in config.describe(stage)}, indent=1))
 
 
 def _statistics(path: str, config: Config) -> Statistics:

@@ -190,7 +190,9 @@ def _read_parts(path: Path, table: TableSettings) -> Parts:
             lambda: read_tables(path, table),
         )
     if not path.is_dir():
-        raise DataError(f"{path}: there is no such file or folder; {CATALOGUE!r} names the embedded dataset")
+        raise DataError(
+            f"{path}: there is no such file or folder; check the path ({CATALOGUE!r} names the embedded dataset)"
+        )
     if files := raw_files(path):
         return cached(files, _layout("raw", files), lambda: read_raw(path))
     if files := sparse_files(path):

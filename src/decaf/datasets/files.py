@@ -78,7 +78,9 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         problem = "is cut short" if isinstance(error, EOFError) else f"is not valid gzip ({error})"
         raise DataError(f"{path}: {problem}; fetch or write the file again") from error
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror or error}); check that you may read it, and that it is a file"
+        ) from error
 
 
 class _Watched(RawIOBase):

@@ -39,6 +39,7 @@ TEXT_COLUMNS = ("text", "title", "name", "query", "document")
 _LABELS = ("labels", "label", "targets", "target", "tags", "categories")
 ID_COLUMNS = ("id", "uid")
 _SEPARATORS = ";|,\t"
+_QUOTED = 'a cell with the delimiter, a quote or a line break in it stands in quotes, and a quote in it twice: ""'
 _ROWS = 1024  # of Parquet, read at a time
 _ROW = 64  # bytes that a row takes at the least, however short
 
@@ -50,7 +51,7 @@ def table_files(path: Path, settings: TableSettings) -> list[Path]:
     files = [file for file in _find_tables(path, settings) if file is not None]
     for file in files:
         if not file.is_file():
-            raise DataError(f"{file}: there is no such file")
+            raise DataError(f"{file}: there is no such file; check the path")
     return files
 
 
@@ -232,7 +233,7 @@ def _open_table(path: Path) -> tuple[list[str], Iterator[_Record]]:
     """Column names and rows; both empty where the file is."""
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if not path.is_file():
-        raise DataError(f"{path}: there is no such file")
+        raise DataError(f"{path}: there is no such file; check the path")
     if suffix in (".csv", ".tsv"):
         return open_csv(path, "\t" if suffix == ".tsv" else None)
     if suffix in (".jsonl", ".ndjson"):
@@ -259,7 +260,7 @@ def open_csv(path: Path, delimiter: str | None) -> tuple[list[str], Iterator[_Re
             try:
                 row = next(reader, None)
             except csv.Error as error:
-                raise DataError.at(path, reader.line_num, f"is not valid CSV ({error})") from error
+                raise DataError.at(path, reader.line_num, f"is not valid CSV ({error}); {_QUOTED}") from error
             if row is None:
                 return
             if row:
@@ -274,7 +275,7 @@ def open_csv(path: Path, delimiter: str | None) -> tuple[list[str], Iterator[_Re
     def records() -> Iterator[_Record]:
         for line, row in table:
             if len(row) != len(header):
-                raise DataError.at(path, line, f"expected {len(header)} cells, found {len(row)}")
+                raise DataError.at(path, line, f"expected {len(header)} cells, found {len(row)}; {_QUOTED}")
             yield line, dict(zip(header, row, strict=True))
 
     return header, records()
@@ -310,7 +311,7 @@ def parquet_records(path: Path, file: Any, columns: Sequence[str] | None = None)
                     yield row, record
                 advance(batch.num_rows)
     except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
-        raise DataError.at(path, row + 1, f"cannot be read ({error})") from error
+        raise DataError.at(path, row + 1, f"cannot be read ({error}); write the file again") from error
 
 
 def _length(cell: object) -> int:

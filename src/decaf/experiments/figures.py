@@ -91,11 +91,12 @@ def _quantiles(report: dict[str, Any]) -> Drawing | None:
         axes.tick_params(labelsize=8)
     figure.supxlabel("contribution to P@5, points; labels from rare (left) to frequent (right)", fontsize=9)
     rare = [(SYSTEMS[name].title, lines[name]["quantiles"][0]["contribution"]) for name in names]
-    best = max(rare, key=lambda one: one[1])
+    most = max(round(value, 2) for _, value in rare)
+    best = [title for title, value in rare[::-1] if round(value, 2) == most]
     caption = (
         "The labels in five groups of equal volume (training documents times labels), from rare to frequent, and what "
-        f"each group contributes to P@5 (seed 0). On the rarest {groups[0]['labels']:,} labels {best[0]} has most, "
-        f"{best[1]:.2f} points."
+        f"each group contributes to P@5 (seed 0). On the rarest {groups[0]['labels']:,} labels {' and '.join(best)} "
+        f"{'has' if len(best) == 1 else 'have'} most, {most:.2f} points."
     )
     return Drawing("quantiles", "Where precision comes from", caption, figure)
 
@@ -129,7 +130,8 @@ def _instances(report: dict[str, Any]) -> Drawing | None:
         axes.set_xlabel("instances", fontsize=9)
         axes.set_ylabel(f"{name}, percent", fontsize=9)
     panels[0].legend(frameon=False, fontsize=8)
-    caption = f"The first instances of an ensemble alone: {'; '.join(said)}."
+    seeds = ", ".join(str(seed) for seed in sorted({run["job"]["seed"] for runs in found.values() for run in runs}))
+    caption = f"The first instances of an ensemble alone (seed {seeds}): {'; '.join(said)}."
     return Drawing("instances", "Accuracy against ensemble size", caption, figure)
 
 

@@ -62,8 +62,9 @@ def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, ta
     error, found = _error(judge, parts, weighed, chance), judge.figures(blended(parts, weighed), parts.labels)
     chosen = dict(zip(_PARTS, weighed, strict=True))
     keeper.note(module=name, tail=tail, calibration_error=error, **chosen, **{"P@1": found.p1, "PSP@1": found.psp1})
+    count = f"{held.documents.shape[0]:,}"
     summary = ", ".join(f"{part} {weight:.2f}" for part, weight in chosen.items())
-    log.info("%s: %s; chances are off by %.1f %% where fitted", name, summary, 100 * error)
+    log.info("%s: %s; chances are off by %.1f %% where fitted, on %s texts", name, summary, 100 * error, count)
     log.info("%s: held-out P@1 %.2f, PSP@1 %.2f at tail %g", name, found.p1, found.psp1, tail)
     return made
 

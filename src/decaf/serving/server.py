@@ -40,6 +40,7 @@ def serve(model: Path, settings: ServeSettings, *, announce: Callable[[str], Non
         with _listening(settings) as listener:
             host, port = listener.getsockname()[:2]
             announce(f"serving {model} at http://{f'[{host}]' if ':' in host else host}:{port}")
+            announce("open it in a browser to try the model; Ctrl-C ends it")
             if settings.workers == 1:
                 _work(model, settings, listener)
             else:
