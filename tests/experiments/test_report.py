@@ -212,6 +212,8 @@ def test_a_report_of_less_is_a_shorter_page(name: str) -> None:
     assert page.tags["table"] == len(tables(of)) + len(of["examples"])
     assert page.tags["svg"] == len(titles) - len(tables(of))
     assert ("of its 200 labels, drawn at random" in page.text) == (of["dataset"]["drawn"] > 0)
+    peers = any(run["job"]["system"].startswith("pecos") for run in of["runs"])
+    assert page.within("h1") == [f"own: DECAF{', the paper and the peers' if peers else ' and the paper'}"]
     assert markdown(of, PICTURES).startswith("## own\n\nProfile quick: ")
 
 
@@ -450,6 +452,11 @@ def test_bars_are_the_contributions_of_the_first_seed() -> None:
     assert "On the rarest 40 labels DECAF, default recipe, 3 instances has most, 4.30 points." in of.caption
 
 
+def test_who_has_as_much_on_rare_labels_is_named_beside_the_best() -> None:
+    caption = drawing(report([judged("decaf"), judged("pecos-pifa")]), "quantiles").caption
+    assert "labels DECAF, default recipe and PECOS XR-Linear have most, " in caption
+
+
 def test_larger_ensembles_take_the_place_of_smaller_ones_and_seeds_are_averaged() -> None:
     three = {str(count): metrics(10.0 * count) for count in (1, 2, 3)}
     five = [{str(count): metrics(20.0 + count + shift, PSP_1=5.0) for count in range(1, 6)} for shift in (0, 1)]
@@ -460,6 +467,7 @@ def test_larger_ensembles_take_the_place_of_smaller_ones_and_seeds_are_averaged(
     larger = drawing(report(runs), "instances")
     assert "the paper's recipe P@1 21.50, 22.50, 23.50, 24.50, 25.50;" in larger.caption
     assert "PSP@1 5.00, 5.00, 5.00, 5.00, 5.00." in larger.caption
+    assert larger.caption.startswith("The first instances of an ensemble alone (seed 0, 1): ")
     (line,) = larger.figure.axes[0].lines
     assert list(line.get_xdata()) == [1, 2, 3, 4, 5]
 

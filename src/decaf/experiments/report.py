@@ -175,6 +175,7 @@ def html(report: Mapping[str, Any]) -> str:
         tables=tables(plain),
         drawings=drawings(plain),
         systems=SYSTEMS,
+        peers=any(SYSTEMS[run["job"]["system"]].maker not in ("decaf", "match") for run in plain["runs"]),
         sources=_sources(plain),
         chosen=_CHOSEN,
     )

@@ -269,11 +269,11 @@ def _theorem(report: Report) -> Table:
     caption = (
         f"Negative log-likelihood of the training part in nats a document ({of['documents']:,} documents, "
         f"{of['labels']:,} labels, K = {of['clusters']}, sparsity s = {of['sparsity']:.2e}). Learned over all labels "
-        f"it is {of['full']:.3f}; the lowest of all, which stands for the minimum that nobody knows, {best:.3f}. The "
-        f"theorem allows an excess of the order of s(1-r) ln(1/(s(1-r))), here times the labels and with the constant "
-        f"1. With one small chance for all that is not shortlisted, as in the paper's proof, {within} of "
-        f"{len(of['beams'])} lines stay below that; by the classifiers' own scores of labels they never met, {plain} "
-        "do: the theorem is about the former."
+        f"for as many epochs, which need not reach the minimum, it is {of['full']:.3f}; the lowest of all, which "
+        f"stands for the minimum that nobody knows, {best:.3f}. The theorem allows an excess of the order of "
+        f"s(1-r) ln(1/(s(1-r))), here times the labels and with the constant 1. With one small chance for all that is "
+        f"not shortlisted, as in the paper's proof, {within} of {len(of['beams'])} lines stay below that; by the "
+        f"classifiers' own scores of labels they never met, {plain} do: the theorem is about the former."
     )
     return Table("The theorem", caption, heading, rows)
 
