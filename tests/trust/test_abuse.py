@@ -124,7 +124,7 @@ def test_every_kind_of_abuse_has_its_answer_and_others_notice_nothing(model: Pat
         assert {reason for reason in ("idle", "large", "slow", "unread") if not cut(server.port, reason)} == set()
         assert measure(server.port, "decaf_queue_requests") == 0
         told = server.log.read_text()
-        assert len(told.splitlines()) == 2, told  # where it serves, and what: abuse does not fill the log
+        assert len(told.splitlines()) == 3, told  # where it serves, how it ends, and what: abuse does not fill the log
         fine(server.port)
         assert server.end() == 0
 
