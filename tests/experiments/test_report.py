@@ -467,7 +467,7 @@ def test_larger_ensembles_take_the_place_of_smaller_ones_and_seeds_are_averaged(
     larger = drawing(report(runs), "instances")
     assert "the paper's recipe P@1 21.50, 22.50, 23.50, 24.50, 25.50;" in larger.caption
     assert "PSP@1 5.00, 5.00, 5.00, 5.00, 5.00." in larger.caption
-    assert larger.caption.startswith("The first instances of an ensemble alone (seed 0, 1): ")
+    assert larger.caption.startswith("The first instances of an ensemble alone (the paper's recipe with seed 0, 1): ")
     (line,) = larger.figure.axes[0].lines
     assert list(line.get_xdata()) == [1, 2, 3, 4, 5]
 

@@ -130,8 +130,9 @@ def _instances(report: dict[str, Any]) -> Drawing | None:
         axes.set_xlabel("instances", fontsize=9)
         axes.set_ylabel(f"{name}, percent", fontsize=9)
     panels[0].legend(frameon=False, fontsize=8)
-    seeds = ", ".join(str(seed) for seed in sorted({run["job"]["seed"] for runs in found.values() for run in runs}))
-    caption = f"The first instances of an ensemble alone (seed {seeds}): {'; '.join(said)}."
+    seeds = {title: ", ".join(str(run["job"]["seed"]) for run in runs) for title, runs in found.items()}
+    of = "; ".join(f"{title} with seed {which}" for title, which in seeds.items())
+    caption = f"The first instances of an ensemble alone ({of}): {'; '.join(said)}."
     return Drawing("instances", "Accuracy against ensemble size", caption, figure)
 
 
