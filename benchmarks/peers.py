@@ -35,6 +35,9 @@ def main() -> None:
     for path in arguments.datasets:
         title = f"peers-{Path(path).name}"
         figures = compare(Dataset.load(path), python, [peer for peer in peers if peer not in failed])
+        if arguments.shared:
+            untimed = {"training_seconds": None, "ms_per_document": None}
+            figures["systems"] = {name: of | untimed for name, of in figures["systems"].items()}
         figures["systems"] = figures_before(title).get("systems", {}) | figures["systems"]
         write_report(title, SEED, figures | {"not_installed": failed}, save=arguments.save)
 
