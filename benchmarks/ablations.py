@@ -47,8 +47,6 @@ SETTINGS: dict[str, list[str]] = {
     "no label text in classifiers": ["model.text=false"],
     "blend: no words": ["blend.words=false"],
     "blend: no linear classifiers": ["blend.linear=false"],
-    "blend: nothing leans on rarity": ["blend.lean=false"],
-    "blend: nothing leans on rarity, tail 0.6": ["blend.lean=false", "blend.tail=0.6"],
     "tail 0": ["blend.tail=0"],
     "tail 1": ["blend.tail=1"],
     "D = 512": ["model.dim=512"],

@@ -117,7 +117,7 @@ def test_it_is_the_default_recipe() -> None:
     default = recipe()
     assert default.features.pairs
     assert (default.tokens.kind, default.model.loss, default.ensemble.instances) == ("texts", "softmax", 1)
-    assert (default.blend.words, default.blend.linear, default.blend.tail) == (True, True, 0.3)
+    assert (default.blend.words, default.blend.linear, default.blend.tail) == (True, True, 0.6)
     assert default.model.precision == "int4"
     assert default.with_settings(["features.pairs=false"]) == Config()
 
@@ -308,12 +308,11 @@ def test_what_was_chosen_is_noted(dataset: Dataset, tmp_path: Path) -> None:
     watched = {note["module"] for note in notes if "validation" in note}
     assert watched == {"module I", "module IV"}
     (blend,) = (note for note in notes if "calibration_error" in note)
-    assert (blend["module"], blend["tail"]) == ("blend", 0.3)
+    assert (blend["module"], blend["tail"]) == ("blend", 0.6)
     assert 0 <= blend["calibration_error"] < 0.2
     (instance,) = Model.load(tmp_path).instances
     parts = ("text", "cluster", "likeness", "share", "linear", "rarity", "match")
-    leaning = ("classifier by rarity", "likeness by rarity", "linear by rarity")
-    assert [blend[part] for part in (*parts, *leaning)] == pytest.approx(instance.blend.at(0.3)[0], abs=1e-4)
+    assert [blend[part] for part in parts] == pytest.approx(instance.blend.at(0.6)[0], abs=1e-4)
     assert 0 < blend["PSP@1"] <= 100
     assert 0 < blend["P@1"] <= 100
 

@@ -15,7 +15,7 @@ from scipy import sparse
 import decaf
 from decaf import Dataset, Model, ModelError, Predictor
 from decaf.config import recipe
-from decaf.networks import Blend, Instance, Parts, Rows
+from decaf.networks import Instance, Parts, Rows
 from decaf.predictions import Match
 from decaf.scoring.explain import Explainer, Explanation
 from decaf.scoring.fast import FastScorer
@@ -84,10 +84,8 @@ def score(instance: Instance, parts: dict[str, float], tail: float) -> float:
     """What parts sum to."""
     if instance.blend is None:
         return parts["classifier"] + parts["cluster"]
-    *weights, by_classifier, by_likeness, by_linear = instance.blend.at(tail)[0]
-    plain = parts["classifier"] + sum(w * parts[name] for w, name in zip(weights, Parts._fields[2:], strict=True))
-    leaning = by_classifier * parts["classifier"] + by_likeness * parts["likeness"] + by_linear * parts["linear"]
-    return plain + parts["rarity"] * leaning
+    weights = instance.blend.at(tail)[0]
+    return parts["classifier"] + sum(w * parts[name] for w, name in zip(weights, Parts._fields[2:], strict=True))
 
 
 def text_score(model: Model, instance: Instance, row: NDArray[np.float32], label: int) -> float:
@@ -113,14 +111,12 @@ def obvious_parts(model: Model, instance: Instance, row: NDArray[np.float32], la
         own = 0.0 if instance.ranker.texts is None else text_score(model, instance, row, of)
         if instance.blend is None:
             return [own, parts["classifier"] - own, parts["cluster"]]
-        *plain, by_classifier, by_likeness, by_linear = instance.blend.at(tail)[0]
-        text, cluster, likeness, share, linear, rarity, match = plain
-        words = (likeness + by_likeness * parts["rarity"]) * parts["likeness"] + share * parts["share"]
-        words += (linear + by_linear * parts["rarity"]) * parts["linear"] + match * parts["match"]
-        factor = 1 + by_classifier * parts["rarity"]
+        text, cluster, likeness, share, linear, rarity, match = instance.blend.at(tail)[0]
+        words = likeness * parts["likeness"] + share * parts["share"] + linear * parts["linear"]
+        words = words + match * parts["match"]
         return [
-            factor * own,
-            factor * (parts["classifier"] - own),
+            own,
+            parts["classifier"] - own,
             cluster * parts["cluster"],
             text * parts["text"],
             words,
@@ -184,13 +180,8 @@ def test_label_text_and_refinement_are_the_score_of_the_classifier(model: Model,
     for text, label, reason in explained(model, texts):
         row, above = row_of(model, text), []
         for instance in model.instances:
-
-            def weighed(parts: dict[str, float], blend: Blend | None = instance.blend) -> float:
-                by_rarity = 0.0 if blend is None else blend.at(model.tail(None))[0][7]
-                return (1 + by_rarity * parts["rarity"]) * parts["classifier"]
-
-            others = [weighed(parts) for parts in by_label(instance, row).values()]
-            above.append(weighed(by_label(all_labels(instance), row)[label]) - sum(others) / len(others))
+            others = [parts["classifier"] for parts in by_label(instance, row).values()]
+            above.append(by_label(all_labels(instance), row)[label]["classifier"] - sum(others) / len(others))
         found = reason.parts.get("label text", 0.0) + reason.parts["refinement"]
         assert found == pytest.approx(np.mean(above), abs=1e-4)
 

@@ -455,18 +455,17 @@ def test_a_missing_array_makes_no_instance(name: str) -> None:
 
 @PRECISIONS
 def test_what_an_older_version_stored_scores_as_it_did(precision: str) -> None:
-    """Format 5 knew nothing of how a text matches that of a label, and up to format 7 nothing leaned on rarity."""
+    """Format 5 knew nothing of how a text matches that of a label."""
     made = instance(mixed=mixed())
     arrays = Packed.of(made, precision).arrays()
     weights = arrays["curve.weights"]
-    unmatched = {name: array for name, array in arrays.items() if name not in ("labels.matches", "labels.match_scales")}
-    for old, known in ((unmatched, 6), (arrays, 7)):
-        read = Packed.from_arrays(old | {"curve.weights": weights[:, :known]})
-        read.check()
-        again = Packed.from_arrays(arrays | {"curve.weights": weights * ([1] * known + [0] * (10 - known))})
-        assert np.array_equal(read.curve.weights, again.curve.weights)
-        assert read.labels.matches.any() == (known == 7)
-        assert read.labels.matches.dtype == again.labels.matches.dtype
+    old = {name: array for name, array in arrays.items() if name not in ("labels.matches", "labels.match_scales")}
+    read = Packed.from_arrays(old | {"curve.weights": weights[:, :-1]})
+    read.check()
+    again = Packed.from_arrays(arrays | {"curve.weights": weights * ([1] * 6 + [0])})
+    assert np.array_equal(read.curve.weights, again.curve.weights)
+    assert not read.labels.matches.any()
+    assert read.labels.matches.dtype == again.labels.matches.dtype
 
 
 @PRECISIONS

@@ -227,8 +227,7 @@ def _learn_instance(
         if wrong := [name for name, tensor in instance.tensors().items() if not finite({name: tensor})]:
             raise TrainingError(f"module IV{part}: {', '.join(wrong)} not finite; lower ranker.rate and run again")
         if blend is not None and problem.held is not None:
-            given = (f"blend{part}", problem.held, instance, keeper)
-            blend = learn_blend(*given, tail=config.blend.tail, lean=config.blend.lean)
+            blend = learn_blend(f"blend{part}", problem.held, instance, keeper, tail=config.blend.tail)
             if blend.words is not None:  # chosen with words that knew nothing of those held out; now they may
                 blend = dataclasses.replace(blend, words=_words(problem.whole(), found, config))
         return dataclasses.replace(instance, blend=blend).tensors()

@@ -19,7 +19,7 @@ from decaf.modules.blend import fit_chances, learn_blend, reliability
 from decaf.modules.checkpoints import Forgetful
 from decaf.modules.judge import Judge
 from decaf.modules.problem import Held
-from decaf.networks import FrozenEncoder, Instance, Parts, Ranker, Rows, Shortlister, Words, blended, first_blend
+from decaf.networks import FrozenEncoder, Instance, Parts, Ranker, Rows, Shortlister, Words, first_blend
 
 from . import truth_of
 
@@ -27,8 +27,7 @@ CPU = torch.device("cpu")
 LABELS, DOCUMENTS = 24, 600
 FREQUENCY = 1 / np.arange(1, LABELS + 1) / (1 / np.arange(1, LABELS + 1)).sum()
 GAIN = 1 + 20 * np.arange(1, LABELS + 1) / LABELS  # inverse propensities
-NAMES = (*Parts._fields[2:], "classifier by rarity", "likeness by rarity", "linear by rarity")
-LEANS = {"classifier": 0.22, "likeness": -0.35, "linear": 0.8}  # more weight for a label of twice the usual rarity
+NAMES = Parts._fields[2:]
 LEAST = np.array([0.0, 0.0, 0.0, -1.0, 0.0, -2.0, -15.0])  # that each of them may weigh
 MOST = np.array([1.5, 0.8, 20.0, 1.0, 10.0, 4.0, 5.0])
 Numbers = NDArray[np.float64]
@@ -142,14 +141,14 @@ def parts_of(instance: Instance, held: Held) -> Parts:
     return instance.parts(rows.columns, rows.starts, rows.values)
 
 
-def learned(held: Held, instance: Instance, *, tail: float = 0.0, lean: bool = True) -> tuple[Instance, Notes]:
+def learned(held: Held, instance: Instance, *, tail: float = 0.0) -> tuple[Instance, Notes]:
     notes = Notes()
-    return replace(instance, blend=learn_blend("blend", held, instance, notes, tail=tail, lean=lean)), notes
+    return replace(instance, blend=learn_blend("blend", held, instance, notes, tail=tail)), notes
 
 
 def head(held: Held, instance: Instance) -> dict[str, float]:
-    """What each part weighs at the head, whatever the rarity."""
-    made, _ = learned(held, instance, lean=False)
+    """What each part weighs at the head."""
+    made, _ = learned(held, instance)
     return dict(zip(NAMES, made.blend.at(0.0)[0], strict=True))
 
 
@@ -202,7 +201,7 @@ def test_a_match_of_words_may_speak_for_a_label_or_against_it() -> None:
 def test_where_the_linear_classifier_alone_tells_labels_apart_it_is_what_counts() -> None:
     held = held_out(positive=True)
     instance = instance_of(held, classifier=0.0, text=0.0, words=(0.0, 0.0, 1.5))
-    made, _ = learned(held, instance, lean=False)
+    made, _ = learned(held, instance)
     assert dict(zip(NAMES, made.blend.at(0.0)[0], strict=True))["linear"] > 7
     judge, parts = Judge(held, CPU), parts_of(made, held)
     found = judge.figures(made.chances(parts, 0.0), parts.labels)
@@ -216,7 +215,6 @@ def test_parts_that_are_not_there_weigh_nothing() -> None:
         made, notes = learned(held, instance_of(held, classifier=3.0, text=text, words=words))
         assert (made.blend.texts is None, made.blend.words is None) == (text is None, words is None)
         there = [text is not None, True, *[words is not None] * 3, True, words is not None]
-        there += [True, words is not None, words is not None]  # by rarity
         for weights in made.blend.weights.tolist():
             assert all(weight == 0 for weight, known in zip(weights, there, strict=True) if not known)
         assert all(notes.facts[name] == 0 for name, known in zip(NAMES, there, strict=True) if not known)
@@ -276,49 +274,19 @@ def obvious_ends(held: Held, parts: Parts, narrow: int) -> list[Numbers]:
     return ends
 
 
-@pytest.mark.parametrize(("narrow", "lean"), [(100, True), (100, False), (4, True)])
+@pytest.mark.parametrize("narrow", [100, 4])
 def test_head_and_tail_are_the_mean_of_the_best_dozen_with_a_line_between(
-    monkeypatch: pytest.MonkeyPatch, narrow: int, lean: bool
+    monkeypatch: pytest.MonkeyPatch, narrow: int
 ) -> None:
     monkeypatch.setattr(blend_module, "_NARROW", narrow)
     held = held_out(positive=True, documents=490)
     instance = instance_of(held, classifier=3.0, text=3.0, cluster=2.0, words=(0.2, 0.3, 0.4))
-    blend, parts = learned(held, instance, lean=lean)[0].blend, parts_of(instance, held)
-    leaned = obvious_leaning(held, parts) if lean else parts
-    first, last = obvious_ends(held, leaned, narrow)
+    blend = learned(held, instance)[0].blend
+    first, last = obvious_ends(held, parts_of(instance, held), narrow)
     assert not np.allclose(first, last)
     assert blend.tails.tolist() == [0, 0.25, 0.5, 0.75, 1]
     for tail, weights in zip(blend.tails.tolist(), blend.weights.tolist(), strict=True):
-        middle = [(1 - tail) * a + tail * b for a, b in zip(first, last, strict=True)]
-        if not lean:
-            assert weights == pytest.approx([*middle, 0, 0, 0])
-        # The same scores, but for what the classifier weighs where rarity adds nothing: that is one.
-        expected = blended(leaned, [*middle, 0, 0, 0]) / (0.78 if lean else 1)
-        assert torch.allclose(blended(parts, weights), expected, rtol=1e-4, atol=1e-3)
-
-
-def obvious_leaning(held: Held, parts: Parts) -> Parts:
-    """Parts as they count for labels of their rarity, one pair after another."""
-    rarity = np.log(held.inverse_propensity)
-    usual = max(rarity[held.truth.indices].mean(), rarity.max() / 2)
-    leaned = {name: getattr(parts, name).clone() for name in LEANS}
-    for row, label in np.ndindex(*parts.labels.shape):
-        for name, by in LEANS.items():
-            leaned[name][row, label] *= 1 + by * (rarity[int(parts.labels[row, label])] / usual - 1)
-    return parts._replace(**leaned)
-
-
-def test_rarity_is_measured_by_that_of_the_pairs_but_not_by_less_than_half_the_rarest() -> None:
-    rarity = torch.tensor([0.2, 1.0, 2.0])
-
-    def usual(labels: list[int]) -> float:
-        truth = sparse.csr_array((np.ones(len(labels)), labels, np.arange(len(labels) + 1)), shape=(len(labels), 3))
-        empty = sparse.csr_array((len(labels), 1))
-        return blend_module._usual_rarity(rarity, Held(empty, truth, np.zeros((0, 2), np.int64), np.ones(3)))
-
-    assert usual([1, 2, 2]) == pytest.approx(5 / 3)
-    assert usual([0, 0, 0]) == pytest.approx(1.0)
-    assert usual([]) == 0.0  # nothing leans then
+        assert weights == pytest.approx([(1 - tail) * a + tail * b for a, b in zip(first, last, strict=True)])
 
 
 def informed(held: Held, spread: float) -> Instance:

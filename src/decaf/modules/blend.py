@@ -17,7 +17,7 @@ from torch import Tensor
 from decaf.modules.judge import Judge, held_parts
 from decaf.modules.loop import Keeper
 from decaf.modules.problem import Held
-from decaf.networks import LEANING, Blend, Instance, Parts, blended
+from decaf.networks import Blend, Instance, Parts, blended
 
 __all__ = ["fit_chances", "learn_blend", "reliability"]
 
@@ -28,8 +28,6 @@ _TAILS = (0.0, 0.25, 0.5, 0.75, 1.0)
 # What they may weigh. A match of words weighs less than nothing where it is counted twice: other parts see it too.
 _LEAST = (0.0, 0.0, 0.0, -1.0, 0.0, -2.0, -15.0)
 _MOST = (1.5, 0.8, 20.0, 1.0, 10.0, 4.0, 5.0)
-# How much more the parts that lean on rarity weigh for a label whose rarity is twice the usual one.
-_LEANS = dict(zip(LEANING, (0.22, -0.35, 0.8), strict=True))
 _TRIED = 9  # bits: blends that are tried; half as many again around the best
 _BEST = 12  # of them that are averaged
 _HEAD, _TAIL = slice(0, 2), slice(2, 4)  # of the figures: P and PSP
@@ -37,14 +35,10 @@ _NARROW = 100  # labels of a document that are looked at
 _TOP = 20  # labels of a document that chances are fitted on
 
 
-def learn_blend(
-    name: str, held: Held, instance: Instance, keeper: Keeper, *, tail: float = 0.0, lean: bool = True
-) -> Blend:
+def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, tail: float = 0.0) -> Blend:
     """Choose how much each part weighs on the held-out documents, and fit chances, from head to tail.
 
-    At the head a blend is worth P@1 + P@5, at the tail PSP@1 + PSP@5; between them its weights go in a line. If
-    parts lean, they weigh by rarity too: classifiers that learned from few documents say little, and count for more;
-    a label of one document is soon like another, and its likeness counts for less.
+    At the head a blend is worth P@1 + P@5, at the tail PSP@1 + PSP@5; between them its weights go in a line.
     """
     assert instance.blend is not None  # noqa: S101 - the caller has one to improve
     judge = Judge(held, instance.ranker.weights.device)
@@ -53,12 +47,11 @@ def learn_blend(
     linear = old.words is not None and bool(old.words.cue_weights.any())
     words = old.words is not None
     range_ = np.array([_LEAST, _MOST]) * (old.texts is not None, 1, words, words, linear, 1, words)
-    usual = _usual_rarity(old.rarity, held) if lean else 0.0
-    narrow = _leaned(_narrowed(parts, _with_leanings(range_.mean(axis=0).tolist(), usual)), usual)
+    narrow = _narrowed(parts, range_.mean(axis=0).tolist())
     tried = _points(_TRIED, range_)
     figures = _figures(judge, narrow, tried)
     head, tail_end = (_closer(judge, narrow, _best(tried, figures, end), range_, end) for end in (_HEAD, _TAIL))
-    weights = [_with_leanings(((1 - at) * head + at * tail_end).tolist(), usual) for at in _TAILS]
+    weights = [((1 - at) * head + at * tail_end).tolist() for at in _TAILS]
     chances = [fit_chances(*_examples(judge, parts, weighed)) for weighed in weights]
 
     def tensor(values: Sequence[float] | Sequence[Sequence[float]]) -> Tensor:
@@ -67,36 +60,13 @@ def learn_blend(
     made = replace(old, tails=tensor(_TAILS), weights=tensor(weights), chances=tensor(chances))
     weighed, chance = made.at(tail)
     error, found = _error(judge, parts, weighed, chance), judge.figures(blended(parts, weighed), parts.labels)
-    chosen = dict(zip((*_PARTS, *(f"{part} by rarity" for part in LEANING)), weighed, strict=True))
+    chosen = dict(zip(_PARTS, weighed, strict=True))
     keeper.note(module=name, tail=tail, calibration_error=error, **chosen, **{"P@1": found.p1, "PSP@1": found.psp1})
     count = f"{held.documents.shape[0]:,}"
     summary = ", ".join(f"{part} {weight:.2f}" for part, weight in chosen.items())
     log.info("%s: %s; chances are off by %.1f %% where fitted, on %s texts", name, summary, 100 * error, count)
     log.info("%s: held-out P@1 %.2f, PSP@1 %.2f at tail %g", name, found.p1, found.psp1, tail)
     return made
-
-
-def _usual_rarity(rarity: Tensor, held: Held) -> float:
-    """The mean over the held-out pairs, but no less than half of the rarest label's."""
-    of_pairs = rarity[torch.as_tensor(held.truth.indices, device=rarity.device).long()]
-    return float(max(of_pairs.mean(), rarity.max() / 2)) if len(of_pairs) else 0.0
-
-
-def _leaned(parts: Parts, usual: float) -> Parts:
-    """The parts as they count for labels of their rarity; those of usual rarity stay as they are, 0: all."""
-    if usual <= 0:
-        return parts
-    rarer = parts.rarity / usual - 1
-    return parts._replace(**{name: (1 + by * rarer) * getattr(parts, name) for name, by in _LEANS.items()})
-
-
-def _with_leanings(weights: Sequence[float], usual: float) -> list[float]:
-    """Weights of leaned parts as those of plain parts, and then as what rarity adds to them; the classifier's is 1."""
-    leans = _LEANS if usual > 0 else {}
-    of_parts = dict(zip(("classifier", *_PARTS), (1.0, *weights), strict=True))
-    unit = 1 - leans.get("classifier", 0.0)
-    plain = [(1 - leans.get(part, 0.0)) * of_parts[part] / unit for part in _PARTS]
-    return plain + [leans[part] / usual * of_parts[part] / unit if leans else 0.0 for part in LEANING]
 
 
 def _points(bits: int, range_: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -108,8 +78,7 @@ def _points(bits: int, range_: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _figures(judge: Judge, parts: Parts, tried: NDArray[np.float64]) -> NDArray[np.float64]:
     """How documents fare with these weights -> [tried, figures]."""
-    none = [0.0] * len(LEANING)  # they are leaned already
-    return np.array([judge.figures(blended(parts, [*weights, *none]), parts.labels) for weights in tried.tolist()])
+    return np.array([judge.figures(blended(parts, weights), parts.labels) for weights in tried.tolist()])
 
 
 def _best(tried: NDArray[np.float64], figures: NDArray[np.float64], end: slice) -> NDArray[np.float64]:

@@ -3,7 +3,6 @@
 from decaf.networks.classifier import Classifier, LabelTexts, RowTable
 from decaf.networks.encoder import Block, DocumentEncoder, FixedBags, FrozenEncoder, token_table
 from decaf.networks.instance import (
-    LEANING,
     Blend,
     Instance,
     Level,
@@ -13,7 +12,6 @@ from decaf.networks.instance import (
     blended,
     first_blend,
     prefixed,
-    weighed,
     within,
 )
 from decaf.networks.network import TextNetwork
@@ -21,7 +19,6 @@ from decaf.networks.rows import Rows
 from decaf.networks.words import Words, heaviest, with_texts
 
 __all__ = [
-    "LEANING",
     "Blend",
     "Block",
     "Classifier",
@@ -43,7 +40,6 @@ __all__ = [
     "heaviest",
     "prefixed",
     "token_table",
-    "weighed",
     "with_texts",
     "within",
 ]

@@ -18,7 +18,6 @@ from decaf.networks.graph import NOBODY, NeighbourGraph
 from decaf.networks.words import Words
 
 __all__ = [
-    "LEANING",
     "Blend",
     "Instance",
     "Level",
@@ -28,7 +27,6 @@ __all__ = [
     "blended",
     "first_blend",
     "prefixed",
-    "weighed",
     "within",
 ]
 
@@ -165,7 +163,7 @@ class Blend:
     """How classifier and other parts make one score, from head to tail, and what chance a score is."""
 
     tails: Tensor  # from 0 to 1, [points]
-    weights: Tensor  # of the parts beside the classifier, in their order, and of what leans on rarity, [points, 10]
+    weights: Tensor  # of the parts beside the classifier, in their order, [points, 7]
     chances: Tensor  # what score, company and constant weigh in the logit of the chance, [points, 3]
     rarity: Tensor  # the logarithm of each label's inverse propensity, [labels]
     texts: Tensor | None  # label texts among the vectors of the shortlister's encoder, [labels, dim]
@@ -199,9 +197,6 @@ class Blend:
         tails, weights, chances, rarity = (tensors[name] for name in names)
         words = Words(**within("words.", tensors)) if "words.tokens" in tensors else None
         return cls(tails, weights, chances, rarity, tensors.get("texts"), words)
-
-
-LEANING = ("classifier", "likeness", "linear")  # parts that may weigh more or less the rarer a label is
 
 
 class Parts(NamedTuple):
@@ -302,7 +297,7 @@ class Instance:
 
 def first_blend(rarity: Tensor, texts: Tensor | None, words: Words | None = None) -> Blend:
     """A blend before any was chosen: what serves most data well, and chances that are only in the right order."""
-    weighed = [[0.5, 0.0, 10.0, 0.0, 5.0, rare, 0.0, *(0.0 for _ in LEANING)] for rare in (0.0, 1.0)]
+    weighed = [[0.5, 0.0, 10.0, 0.0, 5.0, rare, 0.0] for rare in (0.0, 1.0)]
     values = ([0.0, 1.0], weighed, [[1.0, -1.0, 0.0]] * 2)
     tails, weights, chances = (torch.tensor(value, device=rarity.device) for value in values)
     return Blend(tails, weights, chances, rarity, texts, words)
@@ -310,20 +305,10 @@ def first_blend(rarity: Tensor, texts: Tensor | None, words: Words | None = None
 
 def blended(parts: Parts, weights: Sequence[float]) -> Tensor:
     """One score out of the classifier's and the weighted other parts; no label scores next to nothing."""
-    scores, *others = weighed(parts, weights).values()
-    for part in others:
-        scores = scores + part
-    return scores.masked_fill(parts.labels < 0, -1e4)
-
-
-def weighed(parts: Parts, weights: Sequence[float]) -> dict[str, Tensor]:
-    """What each part adds to a score: the classifier's once, others by their weight, and some by rarity besides."""
-    plain, by_rarity = weights[: -len(LEANING)], dict(zip(LEANING, weights[-len(LEANING) :], strict=True))
-    found = {}
-    for (name, part), weight in zip(list(parts._asdict().items())[1:], (1.0, *plain), strict=True):
-        slope = by_rarity.get(name, 0.0)
-        found[name] = (weight + slope * parts.rarity) * part if slope else weight * part
-    return found
+    labels, scores, *others = parts
+    for part, weight in zip(others, weights, strict=True):
+        scores = scores + weight * part
+    return scores.masked_fill(labels < 0, -1e4)
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -53,7 +53,7 @@ def rank(
     of_cluster: Floats,  # their scores
     labels: Labels,
     changes: Overlay,
-    blend: Floats,  # weights of the parts beside the classifier, leanings; slope, company, constant of chances
+    blend: Floats,  # weights of the parts beside the classifier, in order; slope, company, constant of chances
     found: Ints,  # the best labels [documents, top], -1 for none
     chances: Floats,  # the logarithms of their chances
 ) -> None:
@@ -168,19 +168,18 @@ def score_of(
     blend: Floats,
 ) -> np.float32:
     """What all parts together say of a label."""
-    rarity = labels.rarity[place]
-    score = (np.float32(1) + blend[7] * rarity) * (said[0] + labels.bias[place]) + blend[5] * rarity
+    score = said[0] + labels.bias[place] + blend[5] * labels.rarity[place]
     if len(labels.texts):
         score += blend[0] * said[1]
     if len(labels.words):
         likeness, share = np.float32(sums[0]), np.float32(sums[1])
         linear, match = np.float32(sums[2]), np.float32(sums[3])
-        score += (blend[2] + blend[8] * rarity) * (likeness * (labels.likeness_scales[place] * step))
+        score += blend[2] * (likeness * (labels.likeness_scales[place] * step))
         of_share = _LOG_LEAST
         if share > 0:
             of_share = np.float32(math.log(share * (labels.share_scales[place] * step) + _LEAST))
         score += blend[3] * of_share
-        score += (blend[4] + blend[9] * rarity) * (linear * (labels.cue_scales[place] * step) + labels.cue_bias[place])
+        score += blend[4] * (linear * (labels.cue_scales[place] * step) + labels.cue_bias[place])
         score += blend[6] * (match * (labels.match_scales[place] * step))
     return np.float32(score + shared)
 
@@ -228,9 +227,9 @@ def settle(scores: Floats, numbers: Ints, blend: Floats, found: Ints, chances: F
         peak, total = chances[0], np.float32(0)
         for score in scores:
             total += math.exp(score - peak)
-        company = blend[11] * (peak + math.log(total)) + blend[12]
+        company = blend[8] * (peak + math.log(total)) + blend[9]
         for at in range(kept):
-            chances[at] = _log_sigmoid(blend[10] * chances[at] + company)
+            chances[at] = _log_sigmoid(blend[7] * chances[at] + company)
 
 
 @inlined
