@@ -213,9 +213,10 @@ class Config:
         made: dict[str, Any] = {name: stages[name].from_json(stage) for name, stage in values.items()}
         return cls(**made)
 
-    def to_json(self) -> dict[str, dict[str, Any]]:
-        """Nested JSON that `from_json` turns back into an equal configuration."""
-        return dataclasses.asdict(self)
+    def to_json(self, only: str | None = None) -> dict[str, dict[str, Any]]:
+        """Nested JSON that `from_json` turns back into an equal configuration; or one stage of it."""
+        _reject_unknown([] if only is None else [only], list(_stages()), "stage")
+        return {stage: values for stage, values in dataclasses.asdict(self).items() if only in (None, stage)}
 
     def with_settings(self, assignments: Iterable[str]) -> Self:
         """A copy with `stage.key=value` assignments applied, the later ones over the earlier."""

@@ -143,10 +143,8 @@ def settings(
     config = configuration.recipe(recipe).with_settings(assignments or [])
     if not as_json:
         console.show_settings(config, stage)
-    elif stage is None:
-        print(json.dumps(config.to_json(), indent=1))
     else:
-        print(json.dumps({name: json.loads(value) for name, value, _ in config.describe(stage)}, indent=1))
+        print(json.dumps(config.to_json(stage), indent=1))
 
 
 def _statistics(path: str, config: Config) -> Statistics:
