@@ -173,7 +173,12 @@ class BlendSettings(_Stage):
 
     words: bool = _setting(True, "count how like a document is to the documents of a label, by their tokens")
     linear: bool = _setting(True, "and what a linear classifier over the tokens says of each label (blend.words)")
-    tail: float = _setting(0.6, "from 0, the most right answers, to 1, the most for rare labels", low=0, high=1)
+    tail: float = _setting(
+        -1.0,
+        "from 0, the most right answers, to 1, the most for rare labels; -1: by how much data there is of rare ones",
+        low=-1,
+        high=1,
+    )
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from decaf.modules.problem import ENOUGH_TO_HOLD, Problem
 from decaf.modules.ranker import learn_ranker
 from decaf.modules.shortlister import Shortlist, learn_shortlister, retrieve
 from decaf.modules.tokens import Tokens, learn_tokens
-from decaf.modules.words import WIDTH, label_words
+from decaf.modules.words import WIDTH, label_words, usual_cues
 from decaf.networks import Instance, Words, first_blend
 from decaf.packed import Packed
 from decaf.plots import plot_run
@@ -43,6 +43,9 @@ __all__ = ["memory_needed", "prepared", "train", "usual_clusters"]
 
 log = logging.getLogger(__name__)
 
+_TAIL = 0.6  # between head and tail, where enough pairs are of rare labels
+_RARE = 10  # documents of a label that is rare
+_RARE_SHARES = (0.2, 0.3)  # of the pairs: too few to lean to the tail at all, and enough
 _STEPS = 32  # in an epoch, at the least
 _STAGES = {"module I": "tokens", "module II": "shortlister", "module IV": "ranker"}  # where the rates are set
 
@@ -163,7 +166,7 @@ def memory_needed(problem: Problem, config: Config, ranks: int = 1) -> int:
         network += 4 * dim * 2 * labels
     scores = 4 * batch * 4 * max(compared, clusters) // ranks
     data = 40 * (problem.documents.nnz + problem.truth.nnz) + 4 * documents * max(config.shortlister.beam, 200)
-    words = 24 * WIDTH * labels if config.model.loss == "softmax" else 0
+    words = 12 * (WIDTH + usual_cues(labels)) * labels if config.model.loss == "softmax" else 0
     return network + scores + data + words + 500_000_000
 
 
@@ -246,7 +249,8 @@ def _words(problem: Problem, shortlist: Shortlist, config: Config) -> Words:
         if more := problem.documents[len(clusters) :].shape[0]:
             of_more = retrieve(shortlist.shortlister, sparse.csr_array(problem.documents[-more:]), beam)
             clusters = torch.cat([clusters, of_more])
-        linear = learn_linear(problem, shortlist.cluster.cpu().numpy(), clusters.cpu().numpy())
+        given = (problem, shortlist.cluster.cpu().numpy(), clusters.cpu().numpy())
+        linear = learn_linear(*given, cues=usual_cues(len(problem.kept)))
     return label_words(problem, linear, shortlist.table.device)
 
 
@@ -264,6 +268,7 @@ def _with_sizes(config: Config, problem: Problem, device: torch.device) -> Confi
     # All labels are negatives where that is cheap, up to 100,000 on a GPU; otherwise a quarter, up to 8,192.
     sampled = labels > (100_000 if quick else 4096)
     negatives = config.ranker.negatives or (min(8192, max(2048, labels // 4)) if sampled else labels)
+    tail = config.blend.tail if config.blend.tail >= 0 else _usual_tail(problem)
     return dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, dim=dim),
@@ -276,12 +281,24 @@ def _with_sizes(config: Config, problem: Problem, device: torch.device) -> Confi
             negatives=min(negatives, labels),
             batch=config.ranker.batch or _batch(documents, 1024),
         ),
+        blend=dataclasses.replace(config.blend, tail=tail),
     )
 
 
 def usual_clusters(labels: int) -> int:
     """The number K of clusters for so many labels: a power of two, about four labels in each."""
     return 1 << max(0, min(17, round(math.log2(max(labels, 1) / 4))))
+
+
+def _usual_tail(problem: Problem) -> float:
+    """Where to stand between head and tail: at the head, unless enough of the pairs are of rare labels.
+
+    Leaning to rare labels costs right answers of the others. Where hardly any are rare, that buys little.
+    """
+    counts = np.bincount(problem.truth.indices)
+    share = counts[counts <= _RARE].sum() / max(1, counts.sum())
+    least, enough = _RARE_SHARES
+    return round(_TAIL * min(1.0, max(0.0, (float(share) - least) / (enough - least))), 2)
 
 
 def _why_none_held(problem: Problem, config: Config) -> str:

@@ -27,7 +27,7 @@ _PARTS = Parts._fields[2:]
 _TAILS = (0.0, 0.25, 0.5, 0.75, 1.0)
 # What they may weigh. A match of words weighs less than nothing where it is counted twice: other parts see it too.
 _LEAST = (0.0, 0.0, 0.0, -1.0, 0.0, -2.0, -15.0)
-_MOST = (1.5, 0.8, 20.0, 1.0, 10.0, 4.0, 5.0)
+_MOST = (1.5, 0.8, 20.0, 1.0, 20.0, 4.0, 5.0)
 _TRIED = 9  # bits: blends that are tried; half as many again around the best
 _BEST = 12  # of them that are averaged
 _HEAD, _TAIL = slice(0, 2), slice(2, 4)  # of the figures: P and PSP

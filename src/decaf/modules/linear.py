@@ -15,9 +15,8 @@ from decaf.features import unit_values
 from decaf.modules.problem import Problem
 from decaf.progress import progress
 
-__all__ = ["CUES", "Linear", "learn_linear"]
+__all__ = ["Linear", "learn_linear"]
 
-CUES = 32  # tokens that a classifier keeps, those that weigh most
 _CLUSTERS = 30  # of a document's shortlist whose labels learn from it
 _PASSES = 5  # over the documents of a label
 _COST = 1.0  # of a document on the wrong side
@@ -47,11 +46,14 @@ class _Rows(NamedTuple):
         return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data.astype(np.float32))
 
 
-def learn_linear(problem: Problem, cluster: NDArray[np.int64], shortlists: NDArray[np.int64]) -> Linear:
+def learn_linear(
+    problem: Problem, cluster: NDArray[np.int64], shortlists: NDArray[np.int64], *, cues: int = 32
+) -> Linear:
     """Learn to tell a label's documents from the others that have its cluster in their shortlist.
 
     A label's text is a document of it too, which its cluster alone looks at. `cluster` is that of each label,
-    `shortlists` [documents, beam] the clusters of each document, best first.
+    `shortlists` [documents, beam] the clusters of each document, best first. Of a classifier the `cues` tokens that
+    weigh most are kept.
     """
     count, labels = int(max(cluster.max(initial=0), shortlists.max(initial=0))) + 1, len(cluster)
     documents = sparse.csr_array(sparse.vstack([problem.documents, problem.labels], format="csr", dtype=np.float32))
@@ -64,8 +66,8 @@ def learn_linear(problem: Problem, cluster: NDArray[np.int64], shortlists: NDArr
     order = np.argsort(cluster, kind="stable")
     members = np.searchsorted(cluster[order], np.arange(count + 1))
     made = Linear(
-        np.zeros((labels, CUES), dtype=np.int32),
-        np.zeros((labels, CUES), dtype=np.float32),
+        np.zeros((labels, cues), dtype=np.int32),
+        np.zeros((labels, cues), dtype=np.float32),
         np.zeros(labels, dtype=np.float32),
     )
     given = (_Rows.of(documents), documents.shape[1], _Rows.of(known), _Rows.of(lookers), members, order, made)

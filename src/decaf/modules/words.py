@@ -19,10 +19,17 @@ from decaf.networks import Words, heaviest, with_texts
 if TYPE_CHECKING:
     from decaf.modules.linear import Linear
 
-__all__ = ["WIDTH", "label_words"]
+__all__ = ["WIDTH", "label_words", "usual_cues"]
 
-WIDTH = 32  # tokens kept of a label's documents, and cues
+WIDTH = 32  # tokens kept of a label's documents, and cues at least
+_MOST_CUES = 256  # of a label
+_ALL_CUES = 1 << 19  # of all labels together, where each may have more than the least
 _LABELS = 1 << 12  # looked at at a time
+
+
+def usual_cues(labels: int) -> int:
+    """How many cues each of so many labels has, a power of two: the fewer labels, the more documents speak of each."""
+    return min(_MOST_CUES, max(WIDTH, 1 << (_ALL_CUES // max(1, labels)).bit_length() >> 1))
 
 
 def label_words(problem: Problem, linear: Linear | None, device: torch.device) -> Words:
@@ -48,7 +55,8 @@ def _cues(problem: Problem, linear: Linear | None) -> list[NDArray[Any]]:
     texts.data = unit_values(texts, texts.data)
     nothing = np.zeros((texts.shape[0], 0))
     tokens, weights = (nothing.astype(np.int32), nothing.astype(np.float32)) if linear is None else linear[:2]
-    arrays = _in_parts(lambda part: with_texts(tokens[part], weights[part], texts[part], WIDTH), texts.shape[0])
+    width = max(WIDTH, tokens.shape[1])
+    arrays = _in_parts(lambda part: with_texts(tokens[part], weights[part], texts[part], width), texts.shape[0])
     return _trimmed(arrays, (arrays[1] != 0) | (arrays[2] != 0))
 
 

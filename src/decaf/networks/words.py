@@ -12,7 +12,7 @@ from torch import Tensor
 
 __all__ = ["LEAST_SHARE", "Words", "heaviest", "with_texts"]
 
-_DOCUMENTS = 256  # compared at a time
+_COMPARED = 1 << 13  # documents times tokens of a label that are compared at a time
 _OWN = 16  # tokens kept of a label's text
 LEAST_SHARE = 1e-3  # a share that is next to none
 
@@ -43,11 +43,16 @@ class Words(NamedTuple):
         if not len(starts):
             nothing = torch.zeros_like(labels, dtype=weights.dtype)
             return nothing, nothing, nothing, nothing
-        bounds = [*starts[::_DOCUMENTS].tolist(), len(tokens)]
+        size = max(1, _COMPARED // max(1, self.tokens.shape[1], self.cues.shape[1]))
+        bounds = [*starts[::size].tolist(), len(tokens)]
         parts = [
             self._compare(tokens[first:last], some - first, weights[first:last], listed, vocabulary)
             for first, last, some, listed in zip(
-                bounds, bounds[1:], torch.split(starts, _DOCUMENTS), torch.split(labels, _DOCUMENTS), strict=False
+                bounds,
+                bounds[1:],
+                torch.split(starts, size),
+                torch.split(labels, size),
+                strict=False,
             )
         ]
         likeness, share, linear, match = (torch.cat(found) for found in zip(*parts, strict=True))
