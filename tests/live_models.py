@@ -29,7 +29,7 @@ KINDS = {
     "hnsw": ("contrastive", ("shortlister.kind=hnsw",)),
 }
 SETTINGS = [*QUICK_SETTINGS, "model.precision=float32", "shortlister.clusters=8", "shortlister.beam=3"]
-SETTINGS += ["features.words=true", "features.vocabulary=60"]
+SETTINGS += ["features.words=true", "features.vocabulary=60", "blend.tail=0.6"]
 
 
 @cache

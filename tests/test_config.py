@@ -226,7 +226,7 @@ def test_recipes_are_whole_settings_and_their_names_are_checked() -> None:
         ("tokens.kind=words", "'tokens.kind' must be one of texts, clusters, fixed, not 'words'"),
         ("model.loss=hinge", "'model.loss' must be one of softmax, logistic, not 'hinge'"),
         ("blend.tail=1.1", "'blend.tail' must be at most 1, not 1.1"),
-        ("blend.tail=-0.1", "'blend.tail' must be at least 0, not -0.1"),
+        ("blend.tail=-1.1", "'blend.tail' must be at least -1, not -1.1"),
         (
             "tokens.gamma=false",
             "unknown setting of 'tokens' 'gamma'; there are: kind, epochs, batch, rate, dropout",

@@ -117,7 +117,7 @@ def test_it_is_the_default_recipe() -> None:
     default = recipe()
     assert default.features.pairs
     assert (default.tokens.kind, default.model.loss, default.ensemble.instances) == ("texts", "softmax", 1)
-    assert (default.blend.words, default.blend.linear, default.blend.tail) == (True, True, 0.6)
+    assert (default.blend.words, default.blend.linear, default.blend.tail) == (True, True, -1)
     assert default.model.precision == "int4"
     assert default.with_settings(["features.pairs=false"]) == Config()
 
@@ -333,7 +333,7 @@ def linear_of(problem: Problem, instance: Instance) -> Linear:
     rows, members = Rows.of(problem.documents, CPU), instance.shortlister.members.tolist()
     cluster = [next(at for at, row in enumerate(members) if label in row) for label in range(len(problem.kept))]
     shortlists, _ = instance.shortlister.top(rows.columns, rows.starts, rows.values, instance.beam)
-    return learn_linear(problem, np.array(cluster), shortlists.numpy())
+    return learn_linear(problem, np.array(cluster), shortlists.numpy(), cues=256)
 
 
 def test_a_model_has_the_words_of_its_labels_unless_it_is_to_have_none(dataset: Dataset, unrounded: Model) -> None:
@@ -400,6 +400,7 @@ def test_sizes_follow_the_data_and_the_device(device: str, labels: int, sampled:
     class Sized:
         kept = np.arange(labels)
         documents = np.zeros((100_000, 0))
+        truth = sparse.csr_array((100_000, labels))
 
     found = _with_sizes(recipe(), Sized(), torch.device(device))  # type: ignore[arg-type]
     assert (found.ranker.negatives < labels) == sampled
@@ -407,6 +408,26 @@ def test_sizes_follow_the_data_and_the_device(device: str, labels: int, sampled:
     assert found.model.dim == 300
     assert found.shortlister.clusters == 1 << round(np.log2(labels / 4))
     assert all(stage.batch in (1024, 2048, 4096) for stage in (found.tokens, found.shortlister, found.ranker))
+
+
+@pytest.mark.parametrize(
+    ("rare", "tail"),
+    [(0, 0.0), (0.2, 0.0), (0.25, 0.3), (0.3, 0.6), (1, 0.6)],
+)
+def test_the_tail_follows_how_many_pairs_are_of_rare_labels(rare: float, tail: float) -> None:
+    """A label of ten documents is rare, one of eleven is not."""
+    pairs = 4_400
+    of_rare = round(rare * pairs / 10)
+    columns = np.concatenate([np.repeat(np.arange(of_rare), 10), 500 + np.arange(pairs - 10 * of_rare) // 11])
+
+    class Sized:
+        kept = np.arange(1_000)
+        documents = np.zeros((pairs, 0))
+        truth = sparse.csr_array((np.ones(pairs), (np.arange(pairs), columns)), shape=(pairs, 1_000))
+
+    left, asked = recipe(), recipe().with_settings(["blend.tail=0.9"])
+    one, other = (_with_sizes(config, Sized(), torch.device("cpu")) for config in (left, asked))  # type: ignore[arg-type]
+    assert (one.blend.tail, other.blend.tail) == (tail, 0.9)
 
 
 def test_filters_of_training_documents_are_no_negatives(dataset: Dataset) -> None:

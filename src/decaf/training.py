@@ -268,7 +268,9 @@ def _with_sizes(config: Config, problem: Problem, device: torch.device) -> Confi
     # All labels are negatives where that is cheap, up to 100,000 on a GPU; otherwise a quarter, up to 8,192.
     sampled = labels > (100_000 if quick else 4096)
     negatives = config.ranker.negatives or (min(8192, max(2048, labels // 4)) if sampled else labels)
-    tail = config.blend.tail if config.blend.tail >= 0 else _usual_tail(problem)
+    tail = config.blend.tail
+    if tail < 0 and config.model.loss == "softmax":
+        tail = _usual_tail(problem)
     return dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, dim=dim),

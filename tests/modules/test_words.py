@@ -13,7 +13,7 @@ from scipy import sparse
 from decaf.modules import words as words_module
 from decaf.modules.linear import Linear
 from decaf.modules.problem import Problem
-from decaf.modules.words import label_words
+from decaf.modules.words import label_words, usual_cues
 from decaf.networks import Words
 
 from . import random_rows, truth_of
@@ -188,3 +188,23 @@ def test_a_document_of_a_label_is_like_it() -> None:
     sums = np.stack([documents.toarray()[5 * label : 5 * label + 5].sum(axis=0) for label in range(6)])
     cosines = documents.toarray() @ (sums / np.linalg.norm(sums, axis=1, keepdims=True)).T
     assert likeness.numpy() == pytest.approx(cosines, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("labels", "cues"),
+    [(0, 256), (1, 256), (2_048, 256), (2_049, 128), (4_097, 64), (8_192, 64), (8_193, 32), (1_000_000, 32)],
+)
+def test_the_fewer_labels_the_more_cues_each_has(labels: int, cues: int) -> None:
+    assert usual_cues(labels) == cues
+
+
+def test_labels_have_as_many_cues_as_their_classifiers_keep() -> None:
+    problem, rng = drawn(tokens=100), np.random.default_rng(4)
+    tokens = np.stack([rng.permutation(100)[:64] for _ in range(17)]).astype(np.int32)
+    linear = Linear(tokens, rng.standard_normal((17, 64)).astype(np.float32), np.zeros(17, np.float32))
+    words = label_words(problem, linear, CPU)
+    assert words.cues.shape == words.cue_weights.shape == words.matches.shape == (17, 64)
+    assert words.tokens.shape[1] <= 32
+    for label in range(17):
+        kept = dict(zip(words.cues[label].tolist(), words.cue_weights[label].tolist(), strict=True))
+        assert kept == dict(zip(linear.tokens[label].tolist(), linear.weights[label].tolist(), strict=True))

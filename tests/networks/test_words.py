@@ -84,7 +84,7 @@ def check(words: Words, documents: Sequence[Document], labels: Tensor) -> None:
                 assert found == pytest.approx(obvious(words, document, label), abs=1e-5)
 
 
-@pytest.mark.parametrize("count", [1, 9, 255, 256, 257, 600])  # 256 are compared at a time
+@pytest.mark.parametrize("count", [1, 9, 291, 292, 293, 600])  # 292 are compared at a time: 8,192 over 28 cues
 def test_documents_compare_with_labels_as_in_an_obvious_loop(count: int) -> None:
     check(words_of(5), documents_of(count), listed(count, 4))
 
@@ -95,14 +95,23 @@ def test_so_they_do_whatever_the_number_of_tokens_and_labels(width: int, places:
     check(words_of(width), documents_of(20), listed(20, places))
 
 
+@pytest.mark.parametrize("width", [28, 300, 9000])  # then 27 documents are compared at a time, and one
+def test_so_they_do_with_room_for_more_cues_than_there_are(width: int) -> None:
+    words = words_of(5)
+    rest = (0, width - 28)
+    names = ("cues", "cue_weights", "matches")
+    wide = words._replace(**{name: torch.nn.functional.pad(getattr(words, name), rest) for name in names})
+    check(wide, documents_of(60), listed(60, 4))
+
+
 def test_documents_without_a_token_have_nothing_in_common_with_any_label() -> None:
     words, labels = words_of(5), listed(700, 3)
-    # At the beginning, a whole block of 256, and at the end.
+    # At the beginning, a whole block of 292, and at the end.
     documents = documents_of(700)
-    for row in (0, *range(256, 512), 699):
+    for row in (0, *range(292, 584), 699):
         documents[row] = {}
     check(words, documents, labels)
-    for few in (documents[256:259], documents[:1]):
+    for few in (documents[292:295], documents[:1]):
         likeness, share, linear, match = compared(words, few, labels[: len(few)])
         assert not likeness.any()
         assert not match.any()
