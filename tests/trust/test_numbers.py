@@ -87,8 +87,8 @@ def test_what_is_not_finite_outside_of_the_epochs_is_not_kept(
 ) -> None:
     learn = linear.learn_linear
 
-    def broken(*given: object) -> Linear:
-        made = learn(*given)  # type: ignore[arg-type]
+    def broken(*given: object, **named: object) -> Linear:
+        made = learn(*given, **named)  # type: ignore[arg-type]
         made.bias[3] = np.nan
         return made
 
