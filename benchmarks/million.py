@@ -54,7 +54,7 @@ from decaf.networks import Instance, Ranker, Words, first_blend, prefixed, withi
 from decaf.packed import Packed
 from decaf.predictions import Predictions, load_scores
 from decaf.scoring.exact import ExactScorer
-from decaf.training import _fingerprints, _quick_products, memory_needed, prepared
+from decaf.training import _fingerprints, _quick_products, memory_needed, prepared, usual_tail
 
 __all__ = ["catalogue", "main"]
 
@@ -364,6 +364,8 @@ class Run:
         """What is to be learned; settings with sizes filled in, and fewer epochs."""
         with self.report.stage("problem") as line:
             _, problem, self.full = prepared(dataset, self.full, self.device)
+            if self.full.blend.tail < 0:
+                self.full = self.full.with_settings([f"blend.tail={usual_tail(problem)}"])
             with self.report.stage("fingerprint", of="problem"):
                 _fingerprints(problem, dataset.labels, self.full, self.seed)
             line |= {"trained_labels": len(problem.kept), "dim": self.full.model.dim}
@@ -436,10 +438,11 @@ class Run:
             words = Words(**self._module("words", line, make))
         with self.report.stage("blend") as line:
             blend = first_blend(problem.rarity(self.device), found.texts, words)
+            blend = dataclasses.replace(blend, tail=self.full.blend.tail)
             instance = Instance(found.shortlister, made, found.clusters.shape[1], blend)
             if problem.held is not None:
                 epochs = Epochs(self.report, line)
-                blend = learn_blend("blend", problem.held, instance, epochs, tail=self.full.blend.tail)
+                blend = learn_blend("blend", problem.held, instance, epochs)
         return dataclasses.replace(instance, blend=blend)
 
     def model(self, dataset: Dataset, problem: Problem, instance: Instance) -> Model:

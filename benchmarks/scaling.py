@@ -93,7 +93,7 @@ def made(count: int, seed: int = 0) -> tuple[Model, sparse.csr_array]:
         Curve(
             *(
                 np.array(values, dtype=np.float32)
-                for values in ([0.0], [[0.5, 0.4, 8.0, 0.5, 0.5, 0.5, -2.0]], [[1, -1, 0]])
+                for values in ([0.0], [[1.0, 0.5, 0.4, 8.0, 0.5, 0.5, 0.5, -2.0, *(5 * [0.1])]], [[1, -1, 0]])
             )
         ),
         beam=100,

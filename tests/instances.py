@@ -44,7 +44,12 @@ def mixed(*, size: Size = SMALL, texts: bool = True, words: bool = True) -> Blen
     about = Words(own, torch.rand(wide, generator=generator), 0.2 * torch.rand(wide, generator=generator), *cues)
     return Blend(
         torch.tensor([0.0, 1.0]),
-        torch.tensor([[0.7, 0.3, 4.0, 0.5, 1.1, 0.2, -2.0], [0.9, 0.1, 6.0, 0.2, 0.6, 1.5, 0.8]]),
+        torch.tensor(
+            [
+                [1.1, 0.7, 0.3, 4.0, 0.5, 1.1, 0.2, -2.0, 0.2, -0.3, 0.1, 0.2, 0.4],
+                [0.8, 0.9, 0.1, 6.0, 0.2, 0.6, 1.5, 0.8, 0.1, 0.4, -0.2, -0.1, 0.7],
+            ]
+        ),
         torch.tensor([[0.8, -0.6, 0.3], [0.5, -0.4, 0.1]]),
         torch.randn(size.labels, generator=generator),
         torch.randn(size.labels, size.dim, generator=generator) if texts else None,

@@ -31,9 +31,9 @@ from decaf.modules import loop
 from decaf.modules.linear import Linear, learn_linear
 from decaf.modules.problem import Problem
 from decaf.modules.words import label_words
-from decaf.networks import Instance, Rows
+from decaf.networks import Instance, Parts, Rows
 from decaf.scoring.exact import ExactScorer
-from decaf.training import _why_none_held, _with_sizes
+from decaf.training import _why_none_held, _with_sizes, usual_tail
 
 CPU = torch.device("cpu")
 EPOCHS = {"tokens": 6, "shortlister": 4, "ranker": 5}
@@ -308,11 +308,12 @@ def test_what_was_chosen_is_noted(dataset: Dataset, tmp_path: Path) -> None:
     watched = {note["module"] for note in notes if "validation" in note}
     assert watched == {"module I", "module IV"}
     (blend,) = (note for note in notes if "calibration_error" in note)
-    assert (blend["module"], blend["tail"]) == ("blend", 0.6)
+    assert (blend["module"], blend["tail"]) == ("blend", 0.4)
     assert 0 <= blend["calibration_error"] < 0.2
     (instance,) = Model.load(tmp_path).instances
-    parts = ("text", "cluster", "likeness", "share", "linear", "rarity", "match")
-    assert [blend[part] for part in parts] == pytest.approx(instance.blend.at(0.6)[0], abs=1e-4)
+    parts = ("classifier", "text", "cluster", "likeness", "share", "linear", "rarity", "match")
+    leaning = [f"{part} by rarity" for part in ("classifier", "text", "cluster", "share", "linear")]
+    assert [blend[part] for part in (*parts, *leaning)] == pytest.approx(instance.blend.at(0.4)[0], abs=1e-4)
     assert 0 < blend["PSP@1"] <= 100
     assert 0 < blend["P@1"] <= 100
 
@@ -341,7 +342,8 @@ def test_a_model_has_the_words_of_its_labels_unless_it_is_to_have_none(dataset: 
     (instance,) = unrounded.instances
     expected = label_words(problem, linear_of(problem, instance), CPU)
     assert all(torch.equal(found, wanted) for found, wanted in zip(instance.blend.words, expected, strict=True))
-    assert all(instance.blend.at(0.0)[0])
+    weights = dict(zip(Parts._fields[1:], instance.blend.at(0.0)[0], strict=False))
+    assert weights["likeness"] > 0 < weights["linear"]
     assert bool(instance.blend.words.cue_weights.any(dim=1).all())  # every label has a classifier
     (without,) = train(dataset, "model.precision=float32", "blend.words=false").instances
     assert without.blend.words is None
@@ -412,7 +414,7 @@ def test_sizes_follow_the_data_and_the_device(device: str, labels: int, sampled:
 
 @pytest.mark.parametrize(
     ("rare", "tail"),
-    [(0, 0.0), (0.2, 0.0), (0.25, 0.3), (0.3, 0.6), (1, 0.6)],
+    [(0, 0.0), (0.05, 0.2), (0.1, 0.4), (0.2, 0.4), (1, 0.4)],
 )
 def test_the_tail_follows_how_many_pairs_are_of_rare_labels(rare: float, tail: float) -> None:
     """A label of ten documents is rare, one of eleven is not."""
@@ -425,9 +427,18 @@ def test_the_tail_follows_how_many_pairs_are_of_rare_labels(rare: float, tail: f
         documents = np.zeros((pairs, 0))
         truth = sparse.csr_array((np.ones(pairs), (np.arange(pairs), columns)), shape=(pairs, 1_000))
 
-    left, asked = recipe(), recipe().with_settings(["blend.tail=0.9"])
-    one, other = (_with_sizes(config, Sized(), torch.device("cpu")) for config in (left, asked))  # type: ignore[arg-type]
-    assert (one.blend.tail, other.blend.tail) == (tail, 0.9)
+    assert usual_tail(Sized()) == tail  # type: ignore[arg-type]
+
+
+def test_a_model_says_where_it_stands_and_other_data_are_told_from_another_tail(tmp_path: Path) -> None:
+    train(topics(), "split.validation=0", folder=tmp_path)
+    assert Model.load(tmp_path).config.blend.tail == 0.4
+    other = replace(topics(), labels=replace(topics().labels, texts=["another"] * topics().labels.count))
+    with pytest.raises(TrainingError, match="of other data, or"):
+        train(other, "split.validation=0", folder=tmp_path)
+    with pytest.raises(TrainingError, match=r"other settings \(blend\.tail\)"):
+        train(topics(), "split.validation=0", "blend.tail=0.9", folder=tmp_path)
+    assert train(topics(), "blend.tail=0.15").config.blend.tail == 0.15
 
 
 def test_filters_of_training_documents_are_no_negatives(dataset: Dataset) -> None:

@@ -15,7 +15,7 @@ from scipy import sparse
 import decaf
 from decaf import Dataset, Model, ModelError, Predictor
 from decaf.config import recipe
-from decaf.networks import Instance, Parts, Rows
+from decaf.networks import LEANING, Blend, Instance, Parts, Rows
 from decaf.predictions import Match
 from decaf.scoring.explain import Explainer, Explanation
 from decaf.scoring.fast import FastScorer
@@ -85,7 +85,8 @@ def score(instance: Instance, parts: dict[str, float], tail: float) -> float:
     if instance.blend is None:
         return parts["classifier"] + parts["cluster"]
     weights = instance.blend.at(tail)[0]
-    return parts["classifier"] + sum(w * parts[name] for w, name in zip(weights, Parts._fields[2:], strict=True))
+    plain = sum(w * parts[name] for w, name in zip(weights[:8], Parts._fields[1:], strict=True))
+    return plain + parts["rarity"] * sum(w * parts[name] for w, name in zip(weights[8:], LEANING, strict=True))
 
 
 def text_score(model: Model, instance: Instance, row: NDArray[np.float32], label: int) -> float:
@@ -111,14 +112,17 @@ def obvious_parts(model: Model, instance: Instance, row: NDArray[np.float32], la
         own = 0.0 if instance.ranker.texts is None else text_score(model, instance, row, of)
         if instance.blend is None:
             return [own, parts["classifier"] - own, parts["cluster"]]
-        text, cluster, likeness, share, linear, rarity, match = instance.blend.at(tail)[0]
-        words = likeness * parts["likeness"] + share * parts["share"] + linear * parts["linear"]
-        words = words + match * parts["match"]
+        weights, rare = instance.blend.at(tail)[0], parts["rarity"]
+        classifier, text, cluster, likeness, share, linear, rarity, match = weights[:8]
+        by_classifier, by_text, by_cluster, by_share, by_linear = weights[8:]
+        words = likeness * parts["likeness"] + (share + by_share * rare) * parts["share"]
+        words += (linear + by_linear * rare) * parts["linear"] + match * parts["match"]
+        factor = classifier + by_classifier * rare
         return [
-            own,
-            parts["classifier"] - own,
-            cluster * parts["cluster"],
-            text * parts["text"],
+            factor * own,
+            factor * (parts["classifier"] - own),
+            (cluster + by_cluster * rare) * parts["cluster"],
+            (text + by_text * rare) * parts["text"],
             words,
             rarity * parts["rarity"],
         ]
@@ -180,8 +184,13 @@ def test_label_text_and_refinement_are_the_score_of_the_classifier(model: Model,
     for text, label, reason in explained(model, texts):
         row, above = row_of(model, text), []
         for instance in model.instances:
-            others = [parts["classifier"] for parts in by_label(instance, row).values()]
-            above.append(by_label(all_labels(instance), row)[label]["classifier"] - sum(others) / len(others))
+
+            def weighed(parts: dict[str, float], blend: Blend | None = instance.blend) -> float:
+                weights = [1.0] + [0.0] * 12 if blend is None else blend.at(model.tail(None))[0]
+                return (weights[0] + weights[8] * parts["rarity"]) * parts["classifier"]
+
+            others = [weighed(parts) for parts in by_label(instance, row).values()]
+            above.append(weighed(by_label(all_labels(instance), row)[label]) - sum(others) / len(others))
         found = reason.parts.get("label text", 0.0) + reason.parts["refinement"]
         assert found == pytest.approx(np.mean(above), abs=1e-4)
 

@@ -17,7 +17,7 @@ from scipy import sparse
 from decaf import Model, ModelError, Predictions, Predictor
 from decaf.datasets import Items
 from decaf.live import Live
-from decaf.networks import Instance, LabelTexts, Parts, Rows, blended
+from decaf.networks import LEANING, Instance, LabelTexts, Parts, Rows, blended
 from decaf.packed import Encoder, Labels, Overlay, Packed, whole
 from decaf.scoring.exact import ExactScorer
 from decaf.scoring.fast import FastScorer
@@ -153,9 +153,11 @@ def test_an_added_label_scores_for_its_own_text_what_rare_labels_score_for_their
     assert instance.blend is not None
     weights, (slope, company, constant) = instance.blend.at(tail)
     if kind == "no words":
-        weights[2] = weights[3] = weights[4] = weights[6] = 0.0
+        for at in (3, 4, 5, 7, 11, 12):  # likeness, share, linear and match; share and linear by rarity
+            weights[at] = 0.0
     by_hand = score_by_hand(model, packed, instance, text)
-    own = by_hand["classifier"] + sum(w * by_hand[name] for w, name in zip(weights, Parts._fields[2:], strict=True))
+    own = sum(w * by_hand[name] for w, name in zip(weights[:8], Parts._fields[1:], strict=True))
+    own += by_hand["rarity"] * sum(w * by_hand[name] for w, name in zip(weights[8:], LEANING, strict=True))
     listed = parts.labels[0] >= 0
     others = dict(zip(parts.labels[0, listed].tolist(), blended(parts, weights)[0, listed].tolist(), strict=True))
     scores = {model.labels.id(int(model.kept[number])): score for number, score in others.items()} | {"new": own}

@@ -455,17 +455,20 @@ def test_a_missing_array_makes_no_instance(name: str) -> None:
 
 @PRECISIONS
 def test_what_an_older_version_stored_scores_as_it_did(precision: str) -> None:
-    """Format 5 knew nothing of how a text matches that of a label."""
+    """Format 5 knew nothing of how a text matches a label's; up to 7 the classifier weighed 1 and nothing leaned."""
     made = instance(mixed=mixed())
     arrays = Packed.of(made, precision).arrays()
     weights = arrays["curve.weights"]
-    old = {name: array for name, array in arrays.items() if name not in ("labels.matches", "labels.match_scales")}
-    read = Packed.from_arrays(old | {"curve.weights": weights[:, :-1]})
-    read.check()
-    again = Packed.from_arrays(arrays | {"curve.weights": weights * ([1] * 6 + [0])})
-    assert np.array_equal(read.curve.weights, again.curve.weights)
-    assert not read.labels.matches.any()
-    assert read.labels.matches.dtype == again.labels.matches.dtype
+    unmatched = {name: array for name, array in arrays.items() if name not in ("labels.matches", "labels.match_scales")}
+    for old, known in ((unmatched, 6), (arrays, 7)):
+        read = Packed.from_arrays(old | {"curve.weights": weights[:, 1 : 1 + known]})
+        read.check()
+        again = Packed.from_arrays(arrays | {"curve.weights": np.zeros_like(weights)})
+        again.curve.weights[:, 0] = 1
+        again.curve.weights[:, 1 : 1 + known] = weights[:, 1 : 1 + known]
+        assert np.array_equal(read.curve.weights, again.curve.weights)
+        assert read.labels.matches.any() == (known == 7)
+        assert read.labels.matches.dtype == again.labels.matches.dtype
 
 
 @PRECISIONS

@@ -175,7 +175,7 @@ class BlendSettings(_Stage):
     linear: bool = _setting(True, "and what a linear classifier over the tokens says of each label (blend.words)")
     tail: float = _setting(
         -1.0,
-        "from 0, the most right answers, to 1, the most for rare labels; -1: by how much data there is of rare ones",
+        "from 0, the most right answers, to 1, the most for rare labels; -1: by the data",
         low=-1,
         high=1,
     )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from decaf.networks import Blend, FrozenEncoder, Instance, LabelTexts, Level, Parts, Ranker, Shortlister, Words
+from decaf.networks import LEANING, Blend, FrozenEncoder, Instance, LabelTexts, Level, Parts, Ranker, Shortlister, Words
 
 __all__ = [
     "MIDDLE",
@@ -44,7 +44,7 @@ _ROWS = (
     *("labels.likeness", "labels.shares", "labels.cue_weights", "labels.matches"),
 )  # of eight bits, or as they were
 _TOGETHER = (({"int8"}, {"int4"}), ({"int8"}, {"int8"}), ({"float32"}, {"float32"}))  # rows, and vectors of labels
-_PARTS = len(Parts._fields) - 2  # of a score, beside labels and classifier
+_PARTS = len(Parts._fields) - 1  # of a score
 
 
 class Encoder(NamedTuple):
@@ -149,7 +149,7 @@ class Curve(NamedTuple):
     chances: Floats
 
     def at(self, tail: float) -> Floats:
-        """The weights and the chances' at a place between head and tail."""
+        """The weights, the leanings and the chances' weights at a place between head and tail, one after the other."""
         tails, of_parts, of_chances = (_tensor(array) for array in self)
         weights, chances = Blend.between(tails, of_parts, of_chances, tail)
         return np.array([*weights, *chances], dtype=np.float32)
@@ -407,7 +407,7 @@ class Packed:
             expected |= {f"labels.{name}": ((many, wide), rows), f"labels.{scales}": ((many,), floats)}
         if self.curve is not None:
             points = max(1, len(self.curve.tails))
-            expected |= {"curve.tails": ((points,), floats), "curve.weights": ((points, _PARTS), floats)}
+            expected |= {"curve.tails": ((points,), floats), "curve.weights": ((points, _PARTS + len(LEANING)), floats)}
             expected["curve.chances"] = ((points, 3), floats)
         for prefix, texts in (("texts", self.texts), ("near_texts", self.near_texts)):
             if texts is not None:
@@ -421,13 +421,20 @@ class Packed:
 
 
 def _as_of_now(arrays: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-    """Arrays of format 5, which knew nothing of how a text matches that of a label, as those of today."""
-    if "labels.matches" in arrays or "labels.cue_weights" not in arrays:
-        return arrays
-    added = {"labels.matches": np.zeros_like(arrays["labels.cue_weights"])}
-    added["labels.match_scales"] = np.ones_like(arrays["labels.cue_scales"])
-    if "curve.weights" in arrays and arrays["curve.weights"].ndim == 2:
-        added["curve.weights"] = np.pad(arrays["curve.weights"], ((0, 0), (0, 1)))
+    """Arrays of older formats as those of today.
+
+    Format 5 knew nothing of how a text matches that of a label; up to format 7 the classifier's weight was one, and
+    nothing leaned on rarity.
+    """
+    added = {}
+    if "labels.matches" not in arrays and "labels.cue_weights" in arrays:
+        added["labels.matches"] = np.zeros_like(arrays["labels.cue_weights"])
+        added["labels.match_scales"] = np.ones_like(arrays["labels.cue_scales"])
+    weights = arrays.get("curve.weights")
+    if weights is not None and weights.ndim == 2 and weights.shape[1] == _PARTS - (2 if added else 1):
+        whole = np.pad(weights, ((0, 0), (1, _PARTS + len(LEANING) - 1 - weights.shape[1])))
+        whole[:, 0] = 1
+        added["curve.weights"] = whole
     return {**arrays, **added}
 
 

@@ -9,7 +9,7 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,13 +39,13 @@ from decaf.packed import Packed
 from decaf.plots import plot_run
 from decaf.ranks import Ranks
 
-__all__ = ["memory_needed", "prepared", "train", "usual_clusters"]
+__all__ = ["memory_needed", "prepared", "train", "usual_clusters", "usual_tail"]
 
 log = logging.getLogger(__name__)
 
-_TAIL = 0.6  # between head and tail, where enough pairs are of rare labels
+_TAIL = 0.4  # between head and tail, where enough pairs are of rare labels
 _RARE = 10  # documents of a label that is rare
-_RARE_SHARES = (0.2, 0.3)  # of the pairs: too few to lean to the tail at all, and enough
+_ENOUGH_RARE = 0.1  # of the pairs
 _STEPS = 32  # in an epoch, at the least
 _STAGES = {"module I": "tokens", "module II": "shortlister", "module IV": "ranker"}  # where the rates are set
 
@@ -105,8 +105,9 @@ def train(
         "statistics": _counted(dataset),
         "seconds": round(time.perf_counter() - started, 1),
     }
-    packed = tuple(Packed.of(instance, config.model.precision) for instance in instances if instance is not None)
-    model = Model(config, features, dataset.labels, problem.kept, packed, about, dataset.frequency)
+    made = [instance for instance in instances if instance is not None]
+    packed = tuple(Packed.of(instance, config.model.precision) for instance in made)
+    model = Model(_with_tail(config, made), features, dataset.labels, problem.kept, packed, about, dataset.frequency)
     if isinstance(keeper, Checkpoint) and folder is not None:
         model.save(folder)
         keeper.finish()
@@ -226,11 +227,12 @@ def _learn_instance(
         if config.model.loss == "softmax":
             words = _words(problem, found, config) if config.blend.words else None
             blend = first_blend(problem.rarity(device), found.texts, words)
+            blend = dataclasses.replace(blend, tail=usual_tail(problem) if config.blend.tail < 0 else config.blend.tail)
         instance = Instance(found.shortlister, ranker, found.clusters.shape[1], blend)
         if wrong := [name for name, tensor in instance.tensors().items() if not finite({name: tensor})]:
             raise TrainingError(f"module IV{part}: {', '.join(wrong)} not finite; lower ranker.rate and run again")
         if blend is not None and problem.held is not None:
-            blend = learn_blend(f"blend{part}", problem.held, instance, keeper, tail=config.blend.tail)
+            blend = learn_blend(f"blend{part}", problem.held, instance, keeper, bounded=config.blend.tail < 0)
             if blend.words is not None:  # chosen with words that knew nothing of those held out; now they may
                 blend = dataclasses.replace(blend, words=_words(problem.whole(), found, config))
         return dataclasses.replace(instance, blend=blend).tensors()
@@ -268,9 +270,6 @@ def _with_sizes(config: Config, problem: Problem, device: torch.device) -> Confi
     # All labels are negatives where that is cheap, up to 100,000 on a GPU; otherwise a quarter, up to 8,192.
     sampled = labels > (100_000 if quick else 4096)
     negatives = config.ranker.negatives or (min(8192, max(2048, labels // 4)) if sampled else labels)
-    tail = config.blend.tail
-    if tail < 0 and config.model.loss == "softmax":
-        tail = _usual_tail(problem)
     return dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, dim=dim),
@@ -283,7 +282,6 @@ def _with_sizes(config: Config, problem: Problem, device: torch.device) -> Confi
             negatives=min(negatives, labels),
             batch=config.ranker.batch or _batch(documents, 1024),
         ),
-        blend=dataclasses.replace(config.blend, tail=tail),
     )
 
 
@@ -292,15 +290,23 @@ def usual_clusters(labels: int) -> int:
     return 1 << max(0, min(17, round(math.log2(max(labels, 1) / 4))))
 
 
-def _usual_tail(problem: Problem) -> float:
-    """Where to stand between head and tail: at the head, unless enough of the pairs are of rare labels.
+def _with_tail(config: Config, instances: Sequence[Instance]) -> Config:
+    """The place between head and tail where the instances stand, unless one was asked for."""
+    blends = [instance.blend for instance in instances if instance.blend is not None]
+    if config.blend.tail >= 0 or not blends:
+        return config
+    tail = round(float(np.mean([blend.tail for blend in blends])), 2)
+    return dataclasses.replace(config, blend=dataclasses.replace(config.blend, tail=tail))
+
+
+def usual_tail(problem: Problem) -> float:
+    """Where to stand between head and tail: near the head, unless enough of the pairs are of rare labels.
 
     Leaning to rare labels costs right answers of the others. Where hardly any are rare, that buys little.
     """
     counts = np.bincount(problem.truth.indices)
-    share = counts[counts <= _RARE].sum() / max(1, counts.sum())
-    least, enough = _RARE_SHARES
-    return round(_TAIL * min(1.0, max(0.0, (float(share) - least) / (enough - least))), 2)
+    share = float(counts[counts <= _RARE].sum() / max(1, counts.sum()))
+    return round(_TAIL * min(1.0, share / _ENOUGH_RARE), 2)
 
 
 def _why_none_held(problem: Problem, config: Config) -> str:
@@ -431,7 +437,7 @@ def _difference(header: dict[str, Any], asked: Config, config: Config, dataset: 
         changed = config.changed(Config.from_json(header["config"]))
     except ConfigError:
         return "settings"
-    left = config.changed(asked)  # to the data
+    left = [*config.changed(asked), *(["blend.tail"] if asked.blend.tail < 0 else [])]  # to the data
     if made := [name for name in changed if name not in left]:
         return f"settings ({', '.join(made)})"
     return f"data, or of other settings ({', '.join(changed)})" if changed else "data, or with another seed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,15 +10,12 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import expit
-from scipy.stats import qmc
 
-from decaf import Predictions, evaluate
-from decaf.modules import blend as blend_module
 from decaf.modules.blend import fit_chances, learn_blend, reliability
 from decaf.modules.checkpoints import Forgetful
 from decaf.modules.judge import Judge
 from decaf.modules.problem import Held
-from decaf.networks import FrozenEncoder, Instance, Parts, Ranker, Rows, Shortlister, Words, first_blend
+from decaf.networks import LEANING, FrozenEncoder, Instance, Parts, Ranker, Rows, Shortlister, Words, first_blend
 
 from . import truth_of
 
@@ -27,9 +23,7 @@ CPU = torch.device("cpu")
 LABELS, DOCUMENTS = 24, 600
 FREQUENCY = 1 / np.arange(1, LABELS + 1) / (1 / np.arange(1, LABELS + 1)).sum()
 GAIN = 1 + 20 * np.arange(1, LABELS + 1) / LABELS  # inverse propensities
-NAMES = Parts._fields[2:]
-LEAST = np.array([0.0, 0.0, 0.0, -1.0, 0.0, -2.0, -15.0])  # that each of them may weigh
-MOST = np.array([1.5, 0.8, 20.0, 1.0, 20.0, 4.0, 5.0])
+NAMES = Parts._fields[1:]
 Numbers = NDArray[np.float64]
 
 
@@ -97,7 +91,7 @@ def held_out(*, seed: int = 0, spread: float = 0.5, documents: int = DOCUMENTS, 
     pictures = np.maximum(pictures, 0) if positive else pictures  # as the tokens of a text weigh
     filters = np.array([[row, (labels[row] + 1) % LABELS] for row in range(0, documents, 3)])
     truth = truth_of([[label] for label in labels.tolist()], LABELS)
-    return Held(sparse.csr_array(pictures.astype(np.float32)), truth, filters, GAIN)
+    return Held(sparse.csr_array(pictures.astype(np.float32)), truth, filters, GAIN, np.ones(documents))
 
 
 def instance_of(
@@ -143,13 +137,23 @@ def parts_of(instance: Instance, held: Held) -> Parts:
 
 def learned(held: Held, instance: Instance, *, tail: float = 0.0) -> tuple[Instance, Notes]:
     notes = Notes()
-    return replace(instance, blend=learn_blend("blend", held, instance, notes, tail=tail)), notes
+    assert instance.blend is not None
+    standing = replace(instance, blend=replace(instance.blend, tail=tail))
+    return replace(instance, blend=learn_blend("blend", held, standing, notes)), notes
 
 
 def head(held: Held, instance: Instance) -> dict[str, float]:
-    """What each part weighs at the head."""
+    """What each part weighs at the head, for a label of usual rarity."""
     made, _ = learned(held, instance)
-    return dict(zip(NAMES, made.blend.at(0.0)[0], strict=True))
+    return weights_at(made, 0.0)
+
+
+def weights_at(made: Instance, tail: float) -> dict[str, float]:
+    assert made.blend is not None
+    weights, _ = made.blend.at(tail)
+    usual = float(made.blend.rarity.mean())
+    found = dict(zip(NAMES, weights[: len(NAMES)], strict=True))
+    return found | {name: found[name] + usual * by for name, by in zip(LEANING, weights[len(NAMES) :], strict=True)}
 
 
 def test_text_weighs_more_the_more_it_knows() -> None:
@@ -165,11 +169,9 @@ def test_text_weighs_more_the_more_it_knows() -> None:
 
 def test_clusters_weigh_more_the_more_they_know() -> None:
     held = held_out()
-    useless, better = (
-        head(held, instance_of(held, classifier=1.5, cluster=cluster))["cluster"] for cluster in (0.0, 5.0)
-    )
-    assert useless < 0.45
-    assert better > 0.55
+    useless, better = (head(held, instance_of(held, classifier=1.5, cluster=cluster)) for cluster in (0.0, 5.0))
+    assert useless["cluster"] < 0.6 * useless["classifier"]
+    assert better["cluster"] > 1.2 * better["classifier"]
 
 
 def test_words_weigh_more_the_more_they_know() -> None:
@@ -202,11 +204,11 @@ def test_where_the_linear_classifier_alone_tells_labels_apart_it_is_what_counts(
     held = held_out(positive=True)
     instance = instance_of(held, classifier=0.0, text=0.0, words=(0.0, 0.0, 1.5))
     made, _ = learned(held, instance)
-    assert dict(zip(NAMES, made.blend.at(0.0)[0], strict=True))["linear"] > 7
+    assert weights_at(made, 0.0)["linear"] > 7
     judge, parts = Judge(held, CPU), parts_of(made, held)
     found = judge.figures(made.chances(parts, 0.0), parts.labels)
     others = judge.figures(made.chances(parts._replace(linear=torch.zeros_like(parts.linear)), 0.0), parts.labels)
-    assert found.p1 > others.p1 + 30
+    assert found.p1 > others.p1 + 25
 
 
 def test_parts_that_are_not_there_weigh_nothing() -> None:
@@ -214,10 +216,12 @@ def test_parts_that_are_not_there_weigh_nothing() -> None:
     for text, words in ((None, None), (3.0, None), (None, (0.5, 0.5, 0.5)), (3.0, (0.5, 0.5, 0.5))):
         made, notes = learned(held, instance_of(held, classifier=3.0, text=text, words=words))
         assert (made.blend.texts is None, made.blend.words is None) == (text is None, words is None)
-        there = [text is not None, True, *[words is not None] * 3, True, words is not None]
+        there = {"classifier", "cluster", "rarity"} | ({"text"} if text else set())
+        there |= {"likeness", "share", "linear", "match"} if words else set()
         for weights in made.blend.weights.tolist():
-            assert all(weight == 0 for weight, known in zip(weights, there, strict=True) if not known)
-        assert all(notes.facts[name] == 0 for name, known in zip(NAMES, there, strict=True) if not known)
+            named = zip((*NAMES, *LEANING), weights, strict=True)
+            assert all((weight != 0) == (name in there) for name, weight in named)
+        assert all(notes.facts[name] == 0 for name in NAMES if name not in there)
 
 
 @pytest.mark.parametrize("tail", [0.0, 0.4, 1.0])
@@ -231,62 +235,12 @@ def test_the_blend_is_better_than_its_parts_alone_and_says_what_it_chose(tail: f
     figures = judge.figures(chances, parts.labels)
     assert all(more > max(others) for more, *others in zip(figures, *alone, strict=True))
     weights, _ = made.blend.at(tail)
-    assert set(notes.facts) == {*NAMES, "module", "tail", "calibration_error", "P@1", "PSP@1"}
+    by_rarity = [f"{name} by rarity" for name in LEANING]
+    assert set(notes.facts) == {*NAMES, *by_rarity, "module", "tail", "calibration_error", "P@1", "PSP@1"}
     assert (notes.facts["module"], notes.facts["tail"]) == ("blend", tail)
-    assert [notes.facts[name] for name in NAMES] == pytest.approx(weights)
+    assert [notes.facts[name] for name in (*NAMES, *by_rarity)] == pytest.approx(weights)
     assert (notes.facts["P@1"], notes.facts["PSP@1"]) == pytest.approx((figures.p1, figures.psp1))
     assert 0 <= notes.facts["calibration_error"] < 0.03
-
-
-def ruler(held: Held, labels: Numbers, scores: Numbers) -> tuple[float, float]:
-    """P@1 + P@5 and PSP@1 + PSP@5, by the package's own ruler."""
-    order = np.argsort(-scores, axis=1, kind="stable")
-    best = Predictions(np.take_along_axis(labels, order, axis=1), np.take_along_axis(scores, order, axis=1))
-    found = evaluate(best, held.truth, held.inverse_propensity, held.filters)
-    return found["P@1"] + found["P@5"], found["PSP@1"] + found["PSP@5"]
-
-
-def obvious_ends(held: Held, parts: Parts, narrow: int) -> list[Numbers]:
-    """The weights at head and tail: 512 blends rank the labels, the best dozen are averaged, and 256 more around."""
-    labels, classifier, *others = (part.numpy() for part in parts)
-
-    def scored(weights: Sequence[float]) -> Numbers:
-        scores = classifier
-        for part, weight in zip(others, weights, strict=True):
-            scores = scores + weight * part
-        return scores
-
-    listed = np.argsort(-scored(((LEAST + MOST) / 2).tolist()), axis=1)[:, :narrow]
-
-    def best(tried: list[list[float]], end: int) -> Numbers:
-        arrays = ((labels, scored(weights)) for weights in tried)
-        worth = [ruler(held, *(np.take_along_axis(array, listed, axis=1) for array in both))[end] for both in arrays]
-        order = sorted(range(len(tried)), key=lambda at: (-round(worth[at], 6), at))
-        return np.mean([tried[at] for at in order[:12]], axis=0)
-
-    spread, room = qmc.Sobol(7, scramble=False), MOST - LEAST
-    everywhere = (LEAST + spread.random(512) * room).tolist()
-    ends = []
-    for end in (0, 1):
-        middle = best(everywhere, end)
-        spread.reset()
-        ends.append(best(np.maximum(middle + (spread.random(256) - 0.5) / 2 * room, LEAST).tolist(), end))
-    return ends
-
-
-@pytest.mark.parametrize("narrow", [100, 4])
-def test_head_and_tail_are_the_mean_of_the_best_dozen_with_a_line_between(
-    monkeypatch: pytest.MonkeyPatch, narrow: int
-) -> None:
-    monkeypatch.setattr(blend_module, "_NARROW", narrow)
-    held = held_out(positive=True, documents=490)
-    instance = instance_of(held, classifier=3.0, text=3.0, cluster=2.0, words=(0.2, 0.3, 0.4))
-    blend = learned(held, instance)[0].blend
-    first, last = obvious_ends(held, parts_of(instance, held), narrow)
-    assert not np.allclose(first, last)
-    assert blend.tails.tolist() == [0, 0.25, 0.5, 0.75, 1]
-    for tail, weights in zip(blend.tails.tolist(), blend.weights.tolist(), strict=True):
-        assert weights == pytest.approx([(1 - tail) * a + tail * b for a, b in zip(first, last, strict=True)])
 
 
 def informed(held: Held, spread: float) -> Instance:
@@ -309,7 +263,7 @@ def test_more_tail_finds_more_of_the_rare_and_no_tail_the_most(seed: int, spread
     assert rare[-1] > rare[0] + 1
     assert max(all_alike) < all_alike[0] + 0.4
     assert all_alike[0] > all_alike[-1] + 1
-    first, last = (dict(zip(NAMES, made.blend.at(tail)[0], strict=True)) for tail in (0.0, 1.0))
+    first, last = (weights_at(made, tail) for tail in (0.0, 1.0))
     assert last["rarity"] > first["rarity"] + 0.5
 
 
@@ -348,3 +302,23 @@ def test_learning_a_blend_leaves_the_instance_as_it_was() -> None:
     assert all(torch.equal(tensor, other.tensors()[name]) for name, tensor in one.tensors().items())
     assert one.tails.tolist() == sorted(one.tails.tolist())
     assert (one.tails[0], one.tails[-1]) == (0, 1)
+
+
+def test_a_bounded_tail_goes_as_far_as_it_costs_little() -> None:
+    held = held_out(seed=1, spread=0.5, documents=2000)
+    instance = informed(held, 0.5)
+    assert instance.blend is not None
+
+    def stands(held: Held, tail: float) -> float:
+        standing = replace(instance, blend=replace(instance.blend, tail=tail))
+        return learn_blend("blend", held, standing, Forgetful(), bounded=True).tail
+
+    assert stands(held, 0.0) == 0
+    costly = stands(held, 1.0)  # the tail pays with right answers here
+    assert 0 < costly < 0.8
+    assert stands(replace(held, inverse_propensity=np.ones(LABELS)), 0.7) == 0.7  # all labels are worth the same
+    made, _ = learned(held, instance, tail=1.0)
+    assert made.blend.tail == 1.0  # as it was asked for
+    judge, parts = Judge(held, CPU), parts_of(made, held)
+    precise = [judge.figures(made.chances(parts, tail), parts.labels).p1 for tail in (0.0, costly, 1.0)]
+    assert precise[0] - precise[1] < 2 < precise[0] - precise[2]

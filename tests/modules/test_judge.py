@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -24,7 +26,7 @@ def case(rows: int, labels: int, *, seed: int, filtered: float = 0.1) -> tuple[H
         labels,
     )
     filters = np.argwhere(rng.random((rows, labels)) < filtered).astype(np.int64)
-    return Held(random_rows(rows, 3, seed=1), truth, filters, 1 + 9 * rng.random(labels)), rng
+    return Held(random_rows(rows, 3, seed=1), truth, filters, 1 + 9 * rng.random(labels), np.ones(rows)), rng
 
 
 def figures(held: Held, labels: np.ndarray, scores: np.ndarray) -> Figures:
@@ -58,9 +60,27 @@ def test_figures_are_those_of_the_ruler(rows: int, labels: int, seed: int, filte
     assert judge.figures(*tensors) == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_document_that_counts_three_times_is_three_documents(seed: int) -> None:
+    held, rng = case(14, 9, seed=seed)
+    times = rng.integers(0, 4, 14)
+    held = replace(held, weights=times.astype(np.float64))
+    listed = np.stack([rng.permutation(9)[:7] for _ in range(14)]).astype(np.int64)
+    scores = rng.permuted(np.tile(np.linspace(-3, 3, 7), (14, 1)), axis=1)
+    rows = np.repeat(np.arange(14), times)
+    filters = [(at, label) for at, row in enumerate(rows) for of, label in held.filters.tolist() if of == row]
+    repeated = replace(held, truth=held.truth[rows], filters=np.array(filters).reshape(-1, 2))
+    expected = figures(repeated, listed[rows], scores[rows])
+    judge, tensors = Judge(held, CPU), (torch.as_tensor(scores).float(), torch.as_tensor(listed))
+    assert judge.precision(*tensors) == pytest.approx(expected.p1, abs=1e-4)
+    assert judge.figures(*tensors) == pytest.approx(expected, abs=1e-4)
+
+
 def test_figures_by_hand_with_fewer_than_five_labels_listed() -> None:
     gains = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
-    held = Held(random_rows(2, 3, seed=1), truth_of([[0, 2], [1, 2, 3, 4, 5, 6]], 7), np.array([[1, 6]]), gains)
+    held = Held(
+        random_rows(2, 3, seed=1), truth_of([[0, 2], [1, 2, 3, 4, 5, 6]], 7), np.array([[1, 6]]), gains, np.ones(2)
+    )
     # Nothing and label 6, which counts for nothing, are passed over, however high their scores.
     listed, scores = torch.tensor([[0, -1, 5], [6, 4, 2]]), torch.tensor([[1.0, 9.0, 0.5], [3.0, 2.0, 1.0]])
     found = Judge(held, CPU).figures(scores, listed)
@@ -84,9 +104,8 @@ def test_right_and_ignored_labels_are_told_one_by_one() -> None:
 
 
 def test_nothing_right_at_all_is_no_precision() -> None:
-    held = Held(
-        random_rows(3, 2, seed=1, most=2), truth_of([[0], [1], [0]], 2), np.argwhere(np.ones((3, 2))), np.ones(2)
-    )
+    nothing = np.argwhere(np.ones((3, 2)))
+    held = Held(random_rows(3, 2, seed=1, most=2), truth_of([[0], [1], [0]], 2), nothing, np.ones(2), np.ones(3))
     judge = Judge(held, CPU)
     scores, listed = torch.zeros(3, 2), torch.arange(2).repeat(3, 1)
     assert judge.precision(scores, listed) == 0

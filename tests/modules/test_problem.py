@@ -13,7 +13,7 @@ from scipy import sparse
 
 from decaf.features import unit_values
 from decaf.modules import problem as problem_module
-from decaf.modules.problem import MetaLabels, Problem, label_sums
+from decaf.modules.problem import MetaLabels, Problem, label_sums, weights_of_test
 
 from . import random_rows, truth_of
 
@@ -295,3 +295,40 @@ def test_the_whole_has_the_documents_that_were_held_out_behind_the_others() -> N
     assert np.array_equal(known[:count], problem.known().toarray())
     for row, label in problem.held.filters.tolist():
         assert known[count + row, label] == (1 if problem.held.truth[row, label] else -1)
+
+
+def shares(truth: sparse.csr_array, trained: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """How often pairs are of labels with one and with four training documents."""
+    row = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr))
+    of = trained[truth.indices]
+    total = weights[row].sum()
+    return float(weights[row][of == 1].sum() / total), float(weights[row][of == 4].sum() / total)
+
+
+def test_held_out_documents_count_as_they_come_in_a_test_part() -> None:
+    trained = np.array([1] * 30 + [4] * 20)
+    rng = np.random.default_rng(0)
+    frequent = [[30 + int(rng.integers(20))] for _ in range(60)]
+    rare = [[int(rng.integers(30))] for _ in range(15)]
+    both = [[int(rng.integers(30)), 30 + int(rng.integers(20))] for _ in range(20)]
+    truth = truth_of(frequent + rare + both, 50)
+    weights = weights_of_test(truth, trained)
+    # A label of n training documents has, of 30 %, n 3/7 test documents in the mean, and never none of 0.7^n.
+    single, four = 30 * (3 / 7) / 0.3, 20 * (12 / 7) / (1 - 0.7**4)
+    expected = (single / (single + four), four / (single + four))
+    assert shares(truth, trained, np.ones(95))[0] < expected[0] - 0.05
+    assert shares(truth, trained, weights) == pytest.approx(expected, abs=0.01)
+    assert weights.mean() == pytest.approx(1)
+    assert len(set(weights[:60].round(6))) == len(set(weights[60:75].round(6))) == 1
+    assert weights[60] > weights[-1] > weights[0]  # rare, both, frequent
+
+
+def test_too_few_pairs_of_a_kind_say_nothing_and_no_document_counts_too_much() -> None:
+    trained = np.array([1, 200, 200])
+    few = truth_of([[0]] * 4 + [[1], [2]] * 50, 3)
+    assert weights_of_test(few, trained).tolist() == pytest.approx([1.0] * 104, abs=0.05)
+    scarce = truth_of([[0]] * 12 + [[1], [2]] * 5000, 1003)
+    weights = weights_of_test(scarce, np.array([1, 200, 200] + [1] * 1000))
+    assert weights.max() <= 5
+    assert weights.min() >= 0.2
+    assert weights_of_test(truth_of([], 3), trained).tolist() == []

@@ -251,7 +251,9 @@ def test_the_figure_is_precision_on_the_shortlists_of_held_out_documents() -> No
         among = [label for cluster in clusters[row].tolist() for label in MEMBERS[cluster] if label >= 0]
         best.append(max(among, key=lambda label: float(logits[row, label])))
     truth = [[best[0]], [best[1]], [(best[2] + 1) % LABELS], [best[3]]]
-    held = Held(documents, truth_of(truth, LABELS), np.zeros((0, 2), dtype=np.int64), np.ones(LABELS))
+    held = Held(
+        documents, truth_of(truth, LABELS), np.zeros((0, 2), dtype=np.int64), np.ones(LABELS), np.ones(len(truth))
+    )
     task = choice_task(listed=listed, held=held)
     assert task.figure is not None
     assert task.figure() == 75

@@ -114,5 +114,6 @@ def looking_in_order(clusters: int) -> Shortlister:
 def test_the_beam_is_doubled_until_held_out_documents_find_their_labels(
     true: Sequence[int], beam: int, wide: int
 ) -> None:
-    held = Held(random_rows(1, 1, seed=1), truth_of([true], 120), np.zeros((0, 2), dtype=np.int64), np.ones(120))
+    none = np.zeros((0, 2), dtype=np.int64)
+    held = Held(random_rows(1, 1, seed=1), truth_of([true], 120), none, np.ones(120), np.ones(1))
     assert _widened(looking_in_order(120), held, torch.arange(120), beam) == wide

@@ -265,7 +265,8 @@ def test_the_figure_is_the_share_of_held_out_documents_whose_best_label_by_text_
     best = task.network(rows.columns, rows.starts, rows.values).argsort(dim=1, descending=True).tolist()
     # Right at first sight; wrong; right once the filter has taken what is before it; wrong again.
     truth = [[best[0][0]], [best[1][1]], [best[2][1]], [best[3][0]], [best[4][5]]]
-    held = Held(documents, truth_of(truth, 6), np.array([[2, best[2][0]], [3, best[3][0]]]), np.ones(6))
+    filters = np.array([[2, best[2][0]], [3, best[3][0]]])
+    held = Held(documents, truth_of(truth, 6), filters, np.ones(6), np.ones(len(truth)))
     task, _ = task_of(held=held)
     assert task.figure is not None
     assert task.figure() == pytest.approx(40)

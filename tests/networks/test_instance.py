@@ -198,9 +198,9 @@ def test_a_tree_survives_as_arrays() -> None:
 
 
 WEIGHTS = [
-    [0.5, 0.25, 4.0, 0.5, 1.5, 0.0, -2.0],
-    [1.0, 0.5, 2.0, 0.0, 0.5, 0.25, 0.0],
-    [3.0, 0.0, 10.0, 1.0, 1.0, 1.0, 3.0],
+    [1.0, 0.5, 0.25, 4.0, 0.5, 1.5, 0.0, -2.0, 0.25, -1.0, 0.5, 0.0, 1.0],
+    [0.5, 1.0, 0.5, 2.0, 0.0, 0.5, 0.25, 0.0, 0.25, 0.0, 1.5, 0.5, 0.0],
+    [1.0, 3.0, 0.0, 10.0, 1.0, 1.0, 1.0, 3.0, 0.5, -2.0, 0.0, 1.0, -1.0],
 ]
 
 
@@ -230,9 +230,9 @@ def blend(*, labels: int = 22, texts: bool = True, words: bool = True) -> Blend:
     ("tail", "weights", "chances"),
     [
         (0.0, WEIGHTS[0], [1.0, -1.0, 0.0]),
-        (0.25, [0.75, 0.375, 3.0, 0.25, 1.0, 0.125, -1.0], [0.75, -0.625, 0.25]),
+        (0.25, [0.75, 0.75, 0.375, 3.0, 0.25, 1.0, 0.125, -1.0, 0.25, -0.5, 1.0, 0.25, 0.5], [0.75, -0.625, 0.25]),
         (0.5, WEIGHTS[1], [0.5, -0.25, 0.5]),
-        (0.6, [1.4, 0.4, 3.6, 0.2, 0.6, 0.4, 0.6], [0.8, -0.5, 0.2]),
+        (0.6, [0.6, 1.4, 0.4, 3.6, 0.2, 0.6, 0.4, 0.6, 0.3, -0.4, 1.2, 0.6, -0.2], [0.8, -0.5, 0.2]),
         (1.0, WEIGHTS[2], [2.0, -1.5, -1.0]),
         (-1.0, WEIGHTS[0], [1.0, -1.0, 0.0]),
         (2.0, WEIGHTS[2], [2.0, -1.5, -1.0]),
@@ -267,24 +267,28 @@ def obvious_blend(instance: Instance, matrix: sparse.csr_array, top: int, tail: 
     """One label after another: weighted parts, their company in the document, and the logistic of both."""
     shortlister, ranker, mixed = instance.shortlister, instance.ranker, instance.blend
     assert mixed is not None
-    (of_text, of_cluster, *others, of_rarity, of_match), (slope, company, constant) = mixed.at(tail)
-    of_words = [*others, of_match]
+    weights, (slope, company, constant) = mixed.at(tail)
+    of_classifier, of_text, of_cluster, of_likeness, of_share, of_linear, of_rarity, of_match = weights[:8]
+    by_classifier, by_text, by_cluster, by_share, by_linear = weights[8:]
     vectors = obvious_vectors(shortlister.encoder, matrix)
     clusters = vectors @ shortlister.weights.double().numpy().T + shortlister.bias.double().numpy()
-    by_label = (
+    of_labels = (
         obvious_vectors(ranker.encoder, matrix) @ ranker.weights.double().numpy().T + ranker.bias.double().numpy()
     )
-    by_text = np.zeros_like(by_label) if mixed.texts is None else vectors @ mixed.texts.double().numpy().T
+    of_texts = np.zeros_like(of_labels) if mixed.texts is None else vectors @ mixed.texts.double().numpy().T
     found = []
     for row in range(matrix.shape[0]):
         scores = {}
         for cluster in sorted(range(len(clusters[row])), key=lambda m: -clusters[row, m])[: instance.beam]:
             for label in shortlister.members[cluster].tolist():
                 if label >= 0:
-                    scores[label] = by_label[row, label] + of_text * by_text[row, label]
-                    scores[label] += of_cluster * clusters[row, cluster] + of_rarity * float(mixed.rarity[label])
-                    words = obvious_words(mixed.words, matrix[[row]].toarray()[0], label)
-                    scores[label] += sum(weight * part for weight, part in zip(of_words, words, strict=True))
+                    rarity = float(mixed.rarity[label])
+                    likeness, share, linear, match = obvious_words(mixed.words, matrix[[row]].toarray()[0], label)
+                    scores[label] = (of_classifier + by_classifier * rarity) * of_labels[row, label]
+                    scores[label] += (of_text + by_text * rarity) * of_texts[row, label]
+                    scores[label] += (of_cluster + by_cluster * rarity) * clusters[row, cluster]
+                    scores[label] += of_likeness * likeness + (of_share + by_share * rarity) * share
+                    scores[label] += (of_linear + by_linear * rarity) * linear + of_rarity * rarity + of_match * match
         together = math.log(sum(math.exp(score) for score in scores.values()))
         chances = {label: log_sigmoid(slope * score + company * together + constant) for label, score in scores.items()}
         found.append(sorted(chances.items(), key=lambda item: -item[1])[:top])
@@ -325,16 +329,18 @@ def test_places_without_a_label_are_never_chosen_and_count_for_nothing() -> None
     short = Parts(*(part[:, :2] for part in parts))
     long_chances, short_chances = instance.chances(parts, 0.5), instance.chances(short, 0.5)
     assert torch.allclose(long_chances[:, :2], short_chances, atol=1e-6)
-    assert float(blended(parts, [1.0] * 7)[0, 2]) == -1e4
+    assert float(blended(parts, [1.0] * 13)[0, 2]) == -1e4
 
 
-def test_each_part_has_its_own_weight_beside_the_classifier() -> None:
+def test_each_part_has_its_own_weight_and_some_lean_on_rarity() -> None:
     rows = {name: torch.full((1, 2), 10.0**at, dtype=torch.float64) for at, name in enumerate(Parts._fields[1:])}
     parts = Parts(labels=torch.tensor([[3, -1]]), **rows)
-    # Classifier 1, then text, cluster, likeness, ... in the weights' order: digits tell them apart.
-    assert blended(parts, [2, 3, 4, 5, 6, 7, 8]).tolist() == [[87654321, -1e4]]
+    # Classifier, text, cluster, likeness, ... in the weights' order: digits tell them apart.
+    assert blended(parts, [1, 2, 3, 4, 5, 6, 7, 8, *[0] * 5]).tolist() == [[87654321, -1e4]]
+    # And what leans on rarity, a million here: classifier, text, cluster, share, linear.
+    assert blended(parts, [*[0] * 8, 1, 2, 3, 4, 5]).tolist() == [[540321e6, -1e4]]
     assert Parts._fields[1:] == ("classifier", "text", "cluster", "likeness", "share", "linear", "rarity", "match")
-    for wrong in ([1.0] * 6, [1.0] * 8):
+    for wrong in ([1.0] * 12, [1.0] * 14):
         with pytest.raises(ValueError, match="zip"):
             blended(parts, wrong)
 
@@ -356,7 +362,10 @@ def test_before_any_was_chosen_a_chance_follows_the_share_among_all(words: bool)
     blend = first_blend(torch.zeros(labels), texts, words_of(labels) if words else None)
     instance = replace(make(beam=8), blend=blend)
     _, arguments = documents()
-    assert (blend.at(0.0)[0], blend.at(1.0)[0]) == ([0.5, 0, 10, 0, 5, 0, 0], [0.5, 0, 10, 0, 5, 1, 0])
+    assert (blend.at(0.0)[0], blend.at(1.0)[0]) == (
+        [1, 0.5, 0, 10, 0, 5, 0, 0, *[0] * 5],
+        [1, 0.5, 0, 10, 0, 5, 1, 0, *[0] * 5],
+    )
     parts = instance.parts(*arguments)
     expected = torch.zeros_like(parts.classifier)
     for row in range(len(parts.labels)):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,89 +13,75 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit
-from scipy.stats import qmc
 from torch import Tensor
 
 from decaf.modules.judge import Judge, held_parts
 from decaf.modules.loop import Keeper
 from decaf.modules.problem import Held
-from decaf.networks import Blend, Instance, Parts, blended
+from decaf.modules.weighing import Lists, fit_weights
+from decaf.networks import LEANING, Blend, Instance, Parts, blended
 
 __all__ = ["fit_chances", "learn_blend", "reliability"]
 
 log = logging.getLogger(__name__)
 
-_PARTS = Parts._fields[2:]
-_TAILS = (0.0, 0.25, 0.5, 0.75, 1.0)
-# What they may weigh. A match of words weighs less than nothing where it is counted twice: other parts see it too.
-_LEAST = (0.0, 0.0, 0.0, -1.0, 0.0, -2.0, -15.0)
-_MOST = (1.5, 0.8, 20.0, 1.0, 20.0, 4.0, 5.0)
-_TRIED = 9  # bits: blends that are tried; half as many again around the best
-_BEST = 12  # of them that are averaged
-_HEAD, _TAIL = slice(0, 2), slice(2, 4)  # of the figures: P and PSP
+_NAMES = (*Parts._fields[1:], *(f"{name} by rarity" for name in LEANING))
+_TAILS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+_MIDDLE = 0.4  # between head and tail, where learning begins
+_COST = 0.5  # points of P@1 that a tail may cost
+_STEP = 0.05
 _NARROW = 100  # labels of a document that are looked at
 _TOP = 20  # labels of a document that chances are fitted on
 
 
-def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, tail: float = 0.0) -> Blend:
+def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, bounded: bool = False) -> Blend:
     """Choose how much each part weighs on the held-out documents, and fit chances, from head to tail.
 
-    At the head a blend is worth P@1 + P@5, at the tail PSP@1 + PSP@5; between them its weights go in a line.
+    At the head a blend is worth P@1 + P@5, at the tail PSP@1 + PSP@5. It stands between them where it stood; if that
+    is `bounded`, nearer to the head where so much tail surely costs more than half a point of P@1.
     """
     assert instance.blend is not None  # noqa: S101 - the caller has one to improve
     judge = Judge(held, instance.ranker.weights.device)
     parts = held_parts(held, instance)
     old = instance.blend
-    linear = old.words is not None and bool(old.words.cue_weights.any())
-    words = old.words is not None
-    range_ = np.array([_LEAST, _MOST]) * (old.texts is not None, 1, words, words, linear, 1, words)
-    narrow = _narrowed(parts, range_.mean(axis=0).tolist())
-    tried = _points(_TRIED, range_)
-    figures = _figures(judge, narrow, tried)
-    head, tail_end = (_closer(judge, narrow, _best(tried, figures, end), range_, end) for end in (_HEAD, _TAIL))
-    weights = [((1 - at) * head + at * tail_end).tolist() for at in _TAILS]
+    start, _ = old.at(_MIDDLE)
+    lists = Lists.of(judge, _narrowed(parts, start))
+    weights = fit_weights(lists, start, _TAILS)
     chances = [fit_chances(*_examples(judge, parts, weighed)) for weighed in weights]
 
     def tensor(values: Sequence[float] | Sequence[Sequence[float]]) -> Tensor:
         return torch.tensor(values, dtype=torch.float32, device=judge.device)
 
     made = replace(old, tails=tensor(_TAILS), weights=tensor(weights), chances=tensor(chances))
-    weighed, chance = made.at(tail)
+    if bounded and made.tail > 0:
+        made = replace(made, tail=_bounded(judge, parts, lists, made, start))
+    weighed, chance = made.at(made.tail)
     error, found = _error(judge, parts, weighed, chance), judge.figures(blended(parts, weighed), parts.labels)
-    chosen = dict(zip(_PARTS, weighed, strict=True))
-    keeper.note(module=name, tail=tail, calibration_error=error, **chosen, **{"P@1": found.p1, "PSP@1": found.psp1})
+    chosen = dict(zip(_NAMES, weighed, strict=True))
+    figures = {"P@1": found.p1, "PSP@1": found.psp1}
+    keeper.note(module=name, tail=made.tail, calibration_error=error, **chosen, **figures)
     count = f"{held.documents.shape[0]:,}"
     summary = ", ".join(f"{part} {weight:.2f}" for part, weight in chosen.items())
     log.info("%s: %s; chances are off by %.1f %% where fitted, on %s texts", name, summary, 100 * error, count)
-    log.info("%s: held-out P@1 %.2f, PSP@1 %.2f at tail %g", name, found.p1, found.psp1, tail)
+    log.info("%s: held-out P@1 %.2f, PSP@1 %.2f at tail %g", name, found.p1, found.psp1, made.tail)
     return made
 
 
-def _points(bits: int, range_: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weights from the least to the most, evenly spread -> [2^bits, parts]."""
-    least, most = range_
-    points: NDArray[np.float64] = least + qmc.Sobol(len(most), scramble=False).random_base2(bits) * (most - least)
-    return points
-
-
-def _figures(judge: Judge, parts: Parts, tried: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How documents fare with these weights -> [tried, figures]."""
-    return np.array([judge.figures(blended(parts, weights), parts.labels) for weights in tried.tolist()])
-
-
-def _best(tried: NDArray[np.float64], figures: NDArray[np.float64], end: slice) -> NDArray[np.float64]:
-    """The mean of the best by the figures of one end: which of them comes out on top is chance."""
-    order = np.argsort(-figures[:, end].sum(axis=1), kind="stable")
-    mean: NDArray[np.float64] = tried[order[:_BEST]].mean(axis=0)
-    return mean
-
-
-def _closer(
-    judge: Judge, parts: Parts, weights: NDArray[np.float64], range_: NDArray[np.float64], end: slice
-) -> NDArray[np.float64]:
-    """The best once more, among weights around these."""
-    tried = (weights + (_points(_TRIED - 1, range_) - range_.mean(axis=0)) / 2).clip(min=range_[0])
-    return _best(tried, _figures(judge, parts, tried), end)
+def _bounded(judge: Judge, parts: Parts, lists: Lists, blend: Blend, start: Sequence[float]) -> float:
+    """As much of its tail as does not surely cost too much: half of the documents say what the other half chose."""
+    places = [*(round(at * _STEP, 2) for at in range(math.ceil(blend.tail / _STEP))), blend.tail]
+    right = torch.zeros(len(places), len(parts.labels), device=judge.device)
+    half = torch.arange(len(parts.labels), device=judge.device) % 2 == 0
+    points = bisect_left(_TAILS, blend.tail) + 1
+    for learned, asked in ((half, ~half), (~half, half)):
+        weights = torch.tensor(fit_weights(lists.take(learned), start, _TAILS[:points]), device=judge.device)
+        other = replace(blend, tails=blend.tails[:points], weights=weights, chances=blend.chances[:points])
+        for at, place in enumerate(places):
+            right[at] += asked * judge.first(blended(parts, other.at(place)[0]), parts.labels)
+    right = 100 * right * judge.worth / judge.worth.mean()
+    lost = right[right.mean(dim=1).argmax()] - right
+    surely = lost.mean(dim=1) - lost.std(dim=1) / len(parts.labels) ** 0.5
+    return max(place for place, cost in zip(places, surely.tolist(), strict=True) if cost <= _COST)
 
 
 def _narrowed(parts: Parts, weights: Sequence[float]) -> Parts:

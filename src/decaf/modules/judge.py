@@ -46,7 +46,8 @@ class Judge:
         pairs = self._keys(np.stack([truth.row, truth.col], axis=1).astype(np.int64), device)
         self._right = pairs[~torch.isin(pairs, self._ignored)]
         self._gain = torch.as_tensor(held.inverse_propensity).to(device).float()
-        self._attainable = self._best_gains(held.truth.shape[0])
+        self.attainable = self._best_gains(held.truth.shape[0])  # gains of the best right labels, [documents, 5]
+        self.worth = torch.as_tensor(held.weights).to(device).float()  # of each document
 
     def right(self, labels: Tensor) -> Tensor:
         """Whether labels [documents, listed] are right."""
@@ -56,22 +57,30 @@ class Judge:
         """Whether labels [documents, listed] count for nothing; a label below 0 is none."""
         return self._among(labels, self._ignored) | (labels < 0)
 
+    def gains(self, labels: Tensor) -> Tensor:
+        """What labels [documents, listed] are worth where they are right: their inverse propensity."""
+        return self._gain[labels.clamp(min=0)]
+
     def precision(self, scores: Tensor, labels: Tensor) -> float:
         """P@1 in percent of scores [documents, listed] for these labels."""
+        return 100 * float((self.first(scores, labels) * self.worth).sum() / self.worth.sum())
+
+    def first(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Whether the best of these labels [documents, listed] is right, for each document."""
         best = scores.masked_fill(self.ignored(labels), -torch.inf).argmax(dim=1, keepdim=True)
-        return 100 * float(self.right(labels.gather(1, best)).float().mean())
+        return self.right(labels.gather(1, best))[:, 0]
 
     def figures(self, scores: Tensor, labels: Tensor) -> Figures:
         """P and PSP at 1 and 5 of scores [documents, listed] for these labels."""
         scores = scores.masked_fill(self.ignored(labels), -torch.inf)
         best = labels.gather(1, scores.topk(min(_DEEP, scores.shape[1]), dim=1).indices)
-        hits = self.right(best).float()
-        gains = hits * self._gain[best.clamp(min=0)]
+        hits = self.right(best) * self.worth[:, None]
+        gains, attainable = hits * self.gains(best), self.attainable * self.worth[:, None]
 
         def share(depth: int) -> float:
-            return 100 * float(gains[:, :depth].sum() / self._attainable[:, :depth].sum().clamp(min=1e-9))
+            return 100 * float(gains[:, :depth].sum() / attainable[:, :depth].sum().clamp(min=1e-9))
 
-        first, all_five = (100 * float(hits[:, :depth].sum()) / (depth * len(labels)) for depth in (1, _DEEP))
+        first, all_five = (100 * float(hits[:, :depth].sum() / (depth * self.worth.sum())) for depth in (1, _DEEP))
         return Figures(first, all_five, share(1), share(_DEEP))
 
     def _best_gains(self, documents: int) -> Tensor:

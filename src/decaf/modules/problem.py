@@ -15,10 +15,15 @@ from decaf.datasets.pairs import pair_matrix, reverse_pairs
 from decaf.features import unit_values
 from decaf.networks import Rows
 
-__all__ = ["ENOUGH_TO_HOLD", "Held", "MetaLabels", "Problem", "label_sums"]
+__all__ = ["ENOUGH_TO_HOLD", "Held", "MetaLabels", "Problem", "label_sums", "weights_of_test"]
 
 _HELD = 2_000  # documents, enough to choose by
 ENOUGH_TO_HOLD = 50  # documents, enough to choose by
+_TEST_SHARE = 0.3  # of all documents, in the paper's split
+_FREQUENCIES = (1, 2, 3, 5, 10, 20, 50, 100)  # training documents of a label up to which it is of one group
+_ENOUGH_PAIRS = 10  # of a group, to say how often it comes
+_MOST_WEIGHT = 5.0  # of a document
+_ROUNDS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +34,7 @@ class Held:
     truth: sparse.csr_array  # [documents, labels]
     filters: NDArray[np.int64]  # (document, label) pairs that count for nothing
     inverse_propensity: NDArray[np.float64]  # [labels]
+    weights: NDArray[np.float64]  # how much each document counts, 1 in the mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +81,9 @@ class Problem:
             kept_pairs = pair_matrix(all_pairs[~judged], truth.shape)
             reverse = reverse_pairs(pairs, truth.shape[0], kept_pairs, pairs)
             of_held, aside = all_pairs[judged], np.concatenate([pairs, all_pairs[~judged], reverse])
-            held = Held(*_part(documents, truth.shape, of_held, aside), chances)
+            of_part = _part(documents, truth.shape, of_held, aside)
+            trained_on = np.bincount(kept_pairs.indices, minlength=len(kept))
+            held = Held(*of_part, chances, weights_of_test(of_part[1], trained_on))
         trained = _part(documents, truth.shape, all_pairs[~judged], np.concatenate([pairs, all_pairs[judged]]))
         numbers = rows[np.unique(all_pairs[~judged, 0])]
         return cls(trained[0], texts, trained[1], kept, trained[2], chances, held, numbers)
@@ -103,6 +111,29 @@ class Problem:
         known.eliminate_zeros()
         known.sort_indices()
         return known
+
+
+def weights_of_test(truth: sparse.csr_array, trained: NDArray[np.int64]) -> NDArray[np.float64]:
+    """How much each held-out document counts, so that rare labels come as often as in a test part -> [documents].
+
+    A test part asks for every label. Held-out documents ask for one that has a single other document, `trained` on,
+    about half as often: had it been held out, there would be nothing to learn it from.
+    """
+    # Labels with n documents are about one in n: those of a label that are for testing follow, then, a negative
+    # binomial distribution, and none is no choice.
+    expected = trained * _TEST_SHARE / (1 - _TEST_SHARE) / -np.expm1(trained * np.log1p(-_TEST_SHARE) - 1e-9)
+    group = np.searchsorted(_FREQUENCIES, trained)
+    of_pairs = group[truth.indices]
+    there = np.bincount(of_pairs, minlength=len(_FREQUENCIES) + 1)
+    wanted = np.bincount(group, weights=expected, minlength=len(there)) * (there >= _ENOUGH_PAIRS)
+    row, each = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr)), np.maximum(np.diff(truth.indptr), 1)
+    weights = np.ones(truth.shape[0])
+    for _ in range(_ROUNDS if wanted.any() else 0):  # a document has labels of several groups
+        now = np.bincount(of_pairs, weights=weights[row], minlength=len(there)) * (wanted > 0)
+        ratio = np.where(wanted > 0, wanted / wanted.sum() / np.maximum(now / now.sum(), 1e-12), 1.0)
+        weights *= np.bincount(row, weights=ratio[of_pairs], minlength=len(weights)) / each
+        weights = np.clip(weights / weights.mean(), 1 / _MOST_WEIGHT, _MOST_WEIGHT)
+    return weights
 
 
 def _judged_pairs(truth: sparse.csr_array, share: float, rng: np.random.Generator) -> NDArray[np.bool_]:

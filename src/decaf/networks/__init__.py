@@ -3,6 +3,7 @@
 from decaf.networks.classifier import Classifier, LabelTexts, RowTable
 from decaf.networks.encoder import Block, DocumentEncoder, FixedBags, FrozenEncoder, token_table
 from decaf.networks.instance import (
+    LEANING,
     Blend,
     Instance,
     Level,
@@ -12,6 +13,7 @@ from decaf.networks.instance import (
     blended,
     first_blend,
     prefixed,
+    weighed,
     within,
 )
 from decaf.networks.network import TextNetwork
@@ -19,6 +21,7 @@ from decaf.networks.rows import Rows
 from decaf.networks.words import Words, heaviest, with_texts
 
 __all__ = [
+    "LEANING",
     "Blend",
     "Block",
     "Classifier",
@@ -40,6 +43,7 @@ __all__ = [
     "heaviest",
     "prefixed",
     "token_table",
+    "weighed",
     "with_texts",
     "within",
 ]

@@ -18,6 +18,7 @@ from decaf.networks.graph import NOBODY, NeighbourGraph
 from decaf.networks.words import Words
 
 __all__ = [
+    "LEANING",
     "Blend",
     "Instance",
     "Level",
@@ -27,6 +28,7 @@ __all__ = [
     "blended",
     "first_blend",
     "prefixed",
+    "weighed",
     "within",
 ]
 
@@ -163,11 +165,12 @@ class Blend:
     """How classifier and other parts make one score, from head to tail, and what chance a score is."""
 
     tails: Tensor  # from 0 to 1, [points]
-    weights: Tensor  # of the parts beside the classifier, in their order, [points, 7]
+    weights: Tensor  # of the parts in their order, then of those that lean on rarity, [points, 13]
     chances: Tensor  # what score, company and constant weigh in the logit of the chance, [points, 3]
     rarity: Tensor  # the logarithm of each label's inverse propensity, [labels]
     texts: Tensor | None  # label texts among the vectors of the shortlister's encoder, [labels, dim]
     words: Words | None = None  # what is known of the labels by tokens
+    tail: float = 0.0  # where it stands, unless another place is wanted
 
     def at(self, tail: float) -> tuple[list[float], list[float]]:
         """The weights and the chances' at this place between head and tail, in a line between the points."""
@@ -186,6 +189,7 @@ class Blend:
     def tensors(self) -> dict[str, Tensor]:
         """All arrays by name."""
         named = {"tails": self.tails, "weights": self.weights, "chances": self.chances, "rarity": self.rarity}
+        named["tail"] = torch.tensor([self.tail])
         if self.texts is not None:
             named["texts"] = self.texts
         return named if self.words is None else named | prefixed("words.", self.words._asdict())
@@ -196,7 +200,10 @@ class Blend:
         names = ("tails", "weights", "chances", "rarity")
         tails, weights, chances, rarity = (tensors[name] for name in names)
         words = Words(**within("words.", tensors)) if "words.tokens" in tensors else None
-        return cls(tails, weights, chances, rarity, tensors.get("texts"), words)
+        return cls(tails, weights, chances, rarity, tensors.get("texts"), words, round(float(tensors["tail"][0]), 6))
+
+
+LEANING = ("classifier", "text", "cluster", "share", "linear")  # parts that may weigh more or less the rarer a label is
 
 
 class Parts(NamedTuple):
@@ -297,18 +304,29 @@ class Instance:
 
 def first_blend(rarity: Tensor, texts: Tensor | None, words: Words | None = None) -> Blend:
     """A blend before any was chosen: what serves most data well, and chances that are only in the right order."""
-    weighed = [[0.5, 0.0, 10.0, 0.0, 5.0, rare, 0.0] for rare in (0.0, 1.0)]
+    weighed = [[1.0, 0.5, 0.0, 10.0, 0.0, 5.0, rare, 0.0, *(0.0 for _ in LEANING)] for rare in (0.0, 1.0)]
     values = ([0.0, 1.0], weighed, [[1.0, -1.0, 0.0]] * 2)
     tails, weights, chances = (torch.tensor(value, device=rarity.device) for value in values)
     return Blend(tails, weights, chances, rarity, texts, words)
 
 
 def blended(parts: Parts, weights: Sequence[float]) -> Tensor:
-    """One score out of the classifier's and the weighted other parts; no label scores next to nothing."""
-    labels, scores, *others = parts
-    for part, weight in zip(others, weights, strict=True):
-        scores = scores + weight * part
-    return scores.masked_fill(labels < 0, -1e4)
+    """One score out of the weighted parts; no label scores next to nothing."""
+    scores, *others = weighed(parts, weights).values()
+    for part in others:
+        scores = scores + part
+    return scores.masked_fill(parts.labels < 0, -1e4)
+
+
+def weighed(parts: Parts, weights: Sequence[float]) -> dict[str, Tensor]:
+    """What each part adds to a score: by its own weight, and by one more for each unit of rarity where it leans."""
+    (_, *columns), count = parts, len(Parts._fields) - 1
+    leans = dict(zip(LEANING, weights[count:], strict=True))
+    found = {}
+    for name, part, weight in zip(Parts._fields[1:], columns, weights[:count], strict=True):
+        lean = leans.get(name, 0.0)
+        found[name] = (weight + lean * parts.rarity) * part if lean else weight * part
+    return found
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from torch.nn.functional import embedding_bag
 from decaf.errors import ModelError
 from decaf.features import unit_values
 from decaf.model import Model
-from decaf.networks import Instance, Rows, blended
+from decaf.networks import Instance, Parts, Rows, blended, weighed
 from decaf.packed import Ints, Overlay, Packed, by_place
 from decaf.predictions import Match
 from decaf.scoring.fast import FastScorer
@@ -119,19 +119,21 @@ def _parts(sight: _Sight, tail: float) -> dict[str, list[float]]:
     """What each part adds to the labels that are asked for, against its mean over the shortlist."""
     documents, instance = _rows(sight.row), sight.instance
     both = instance.parts_of(*documents, torch.cat([sight.asked, sight.listed])[None])
-    values = dict(zip(both._fields, (column[0] for column in both), strict=True))
-    own = _of_text(sight, values["labels"])
-    if own is not None:
-        named = {"label text": own, "refinement": values["classifier"] - own}
-    else:
-        named = {"refinement" if instance.ranker.texts is None else "classifier": values["classifier"]}
-    named["shortlister"] = values["cluster"]
+    values = Parts(*(column[0] for column in both))
+    own, classifier = _of_text(sight, values.labels), values.classifier
+    named = {"shortlister": values.cluster}
     if instance.blend is not None:
-        weights = dict(zip(both._fields[2:], instance.blend.at(tail)[0], strict=True))
-        weighed = {name: weight * values[name] for name, weight in weights.items()}
-        named |= {"text likeness": weighed["text"], "shortlister": weighed["cluster"]}
-        words = weighed["likeness"] + weighed["share"] + weighed["linear"] + weighed["match"]
-        named |= {"words": words, "rarity": weighed["rarity"]}
+        weights = instance.blend.at(tail)[0]
+        own = None if own is None else weighed(values._replace(classifier=own), weights)["classifier"]
+        adds = weighed(values, weights)
+        classifier = adds["classifier"]
+        words = adds["likeness"] + adds["share"] + adds["linear"] + adds["match"]
+        named = {"text likeness": adds["text"], "shortlister": adds["cluster"]}
+        named |= {"words": words, "rarity": adds["rarity"]}
+    if own is not None:
+        named = {"label text": own, "refinement": classifier - own} | named
+    else:
+        named = {"refinement" if instance.ranker.texts is None else "classifier": classifier} | named
     count = len(sight.asked)
     return {name: (value[:count] - value[count:].mean()).tolist() for name, value in named.items()}
 

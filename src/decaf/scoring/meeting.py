@@ -37,7 +37,7 @@ class Visits(NamedTuple):
 
     ends: Ints  # where those to each cluster end; and behind them how many there are
     documents: NDArray[np.uint32]
-    shared: Floats  # what the cluster says of all its labels
+    shared: Floats  # what the cluster scores, for all its labels
     starts: Ints  # where the scores of its labels begin
 
 
@@ -77,7 +77,7 @@ def rank_together(
         longest = max(longest, last - first)
         given = (documents.tokens[first:last], documents.values[first:last])
         steps[document] = weigh(*given, weights[first:last])
-    firsts, visits = _visits(clusters, of_cluster, labels.bounds, changes.added.bounds, blend)
+    firsts, visits = _visits(clusters, of_cluster, labels.bounds, changes.added.bounds)
     scores = np.full(firsts[-1], -np.inf, np.float32)
     parts = (documents, weights, steps, near, far, labels, changes, blend)
     most = TOGETHER * max(_tokens_of(labels), _tokens_of(changes.added))
@@ -105,7 +105,7 @@ def _tokens_of(labels: Labels) -> int:
 
 
 @compiled
-def _visits(clusters: Ints, of_cluster: Floats, own: Ints, added: Ints, blend: Floats) -> tuple[Ints, Visits]:
+def _visits(clusters: Ints, of_cluster: Floats, own: Ints, added: Ints) -> tuple[Ints, Visits]:
     """Where the scores of each document begin, and its visits; sizes of clusters come as bounds."""
     firsts, ends = np.zeros(len(clusters) + 1, np.int64), np.zeros(len(own), np.int64)
     for document in range(len(clusters)):
@@ -123,7 +123,7 @@ def _visits(clusters: Ints, of_cluster: Floats, own: Ints, added: Ints, blend: F
             cluster = clusters[document, number]
             if cluster >= 0:
                 at = ends[cluster]
-                who[at], shared[at], starts[at] = document, blend[1] * of_cluster[document, number], start
+                who[at], shared[at], starts[at] = document, of_cluster[document, number], start
                 start += size_of(cluster, own) + size_of(cluster, added)
                 ends[cluster] += 1
     return firsts, Visits(ends, who, shared, starts)

@@ -53,7 +53,7 @@ def rank(
     of_cluster: Floats,  # their scores
     labels: Labels,
     changes: Overlay,
-    blend: Floats,  # weights of the parts beside the classifier, in order; slope, company, constant of chances
+    blend: Floats,  # as `Curve.at` has it: weights of parts, leanings, and what chances are made of
     found: Ints,  # the best labels [documents, top], -1 for none
     chances: Floats,  # the logarithms of their chances
 ) -> None:
@@ -95,7 +95,7 @@ def _visit(
         cluster = clusters[number]
         if cluster < 0:
             continue
-        shared = blend[1] * of_cluster[number]
+        shared = of_cluster[number]
         first = labels.bounds[cluster]
         for place in range(first, labels.bounds[cluster + 1]):
             at = (place - first) % TOGETHER
@@ -164,24 +164,26 @@ def score_of(
     said: Floats,  # by its vectors
     sums: tuple[Any, Any, Any, Any],
     step: np.float32,  # of the sums
-    shared: np.float32,  # what the cluster says
+    shared: np.float32,  # what the cluster scores
     blend: Floats,
 ) -> np.float32:
     """What all parts together say of a label."""
-    score = said[0] + labels.bias[place] + blend[5] * labels.rarity[place]
+    rarity = labels.rarity[place]
+    score = (blend[0] + blend[8] * rarity) * (said[0] + labels.bias[place]) + blend[6] * rarity
     if len(labels.texts):
-        score += blend[0] * said[1]
+        score += (blend[1] + blend[9] * rarity) * said[1]
     if len(labels.words):
         likeness, share = np.float32(sums[0]), np.float32(sums[1])
         linear, match = np.float32(sums[2]), np.float32(sums[3])
-        score += blend[2] * (likeness * (labels.likeness_scales[place] * step))
+        score += blend[3] * (likeness * (labels.likeness_scales[place] * step))
         of_share = _LOG_LEAST
         if share > 0:
             of_share = np.float32(math.log(share * (labels.share_scales[place] * step) + _LEAST))
-        score += blend[3] * of_share
-        score += blend[4] * (linear * (labels.cue_scales[place] * step) + labels.cue_bias[place])
-        score += blend[6] * (match * (labels.match_scales[place] * step))
-    return np.float32(score + shared)
+        score += (blend[4] + blend[11] * rarity) * of_share
+        of_linear = linear * (labels.cue_scales[place] * step) + labels.cue_bias[place]
+        score += (blend[5] + blend[12] * rarity) * of_linear
+        score += blend[7] * (match * (labels.match_scales[place] * step))
+    return np.float32(score + (blend[2] + blend[10] * rarity) * shared)
 
 
 @compiled
@@ -227,9 +229,9 @@ def settle(scores: Floats, numbers: Ints, blend: Floats, found: Ints, chances: F
         peak, total = chances[0], np.float32(0)
         for score in scores:
             total += math.exp(score - peak)
-        company = blend[8] * (peak + math.log(total)) + blend[9]
+        company = blend[14] * (peak + math.log(total)) + blend[15]
         for at in range(kept):
-            chances[at] = _log_sigmoid(blend[7] * chances[at] + company)
+            chances[at] = _log_sigmoid(blend[13] * chances[at] + company)
 
 
 @inlined
