@@ -97,6 +97,7 @@ ORDER = [
     "decaf.modules.tokens",
     "decaf.modules.shortlister",
     "decaf.modules.ranker",
+    "decaf.modules.weighing",
     "decaf.modules.blend",
     "decaf.modules",
     "decaf.packed",

@@ -43,7 +43,7 @@ __all__ = ["memory_needed", "prepared", "train", "usual_clusters", "usual_tail"]
 
 log = logging.getLogger(__name__)
 
-_TAIL = 0.4  # between head and tail, where enough pairs are of rare labels
+_TAIL = 0.45  # between head and tail, where enough pairs are of rare labels
 _RARE = 10  # documents of a label that is rare
 _ENOUGH_RARE = 0.1  # of the pairs
 _STEPS = 32  # in an epoch, at the least

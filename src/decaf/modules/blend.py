@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 _NAMES = (*Parts._fields[1:], *(f"{name} by rarity" for name in LEANING))
 _TAILS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _MIDDLE = 0.4  # between head and tail, where learning begins
-_COST = 0.5  # points of P@1 that a tail may cost
+_MORE_WRONG = 0.04  # of the first answers that are wrong: what a tail may add to them
 _STEP = 0.05
 _NARROW = 100  # labels of a document that are looked at
 _TOP = 20  # labels of a document that chances are fitted on
@@ -38,7 +38,7 @@ def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, bo
     """Choose how much each part weighs on the held-out documents, and fit chances, from head to tail.
 
     At the head a blend is worth P@1 + P@5, at the tail PSP@1 + PSP@5. It stands between them where it stood; if that
-    is `bounded`, nearer to the head where so much tail surely costs more than half a point of P@1.
+    is `bounded`, nearer to the head where so much tail surely makes more than 4 % more first answers wrong.
     """
     assert instance.blend is not None  # noqa: S101 - the caller has one to improve
     judge = Judge(held, instance.ranker.weights.device)
@@ -78,10 +78,12 @@ def _bounded(judge: Judge, parts: Parts, lists: Lists, blend: Blend, start: Sequ
         other = replace(blend, tails=blend.tails[:points], weights=weights, chances=blend.chances[:points])
         for at, place in enumerate(places):
             right[at] += asked * judge.first(blended(parts, other.at(place)[0]), parts.labels)
-    right = 100 * right * judge.worth / judge.worth.mean()
-    lost = right[right.mean(dim=1).argmax()] - right
+    right = right * judge.worth / judge.worth.mean()
+    best = right[right.mean(dim=1).argmax()]
+    lost = best - right
+    most = _MORE_WRONG * (1 - float(best.mean()))
     surely = lost.mean(dim=1) - lost.std(dim=1) / len(parts.labels) ** 0.5
-    return max(place for place, cost in zip(places, surely.tolist(), strict=True) if cost <= _COST)
+    return max(place for place, cost in zip(places, surely.tolist(), strict=True) if cost <= most)
 
 
 def _narrowed(parts: Parts, weights: Sequence[float]) -> Parts:
