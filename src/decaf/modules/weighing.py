@@ -19,9 +19,9 @@ _NAMES = Parts._fields[1:]
 _DEPTHS = (1, 5)  # of the figures
 _TEMPERATURE = 0.3  # points of score that a label is half in, half out of the best in
 _CAUTION = 0.2  # documents' worth of doubt that it takes to leave what serves most data well
-_LIKELY, _CLIMB = 60, 80  # steps
+_LIKELY, _CLIMB = 25, 50  # steps
 _RATE = 0.05
-_HALVINGS = 14  # until it is known where the best end
+_HALVINGS = 10  # until it is known where the best end
 _NOTHING = 1e-6  # how little a part differs that is not there
 
 
@@ -134,30 +134,35 @@ def _climbed(task: _Task, weights: Tensor, tail: float) -> Tensor:
 
 def _worth(lists: Lists, scores: Tensor, tail: float) -> Tensor:
     """P and PSP at each depth, between head and tail, of labels that are among the best in part."""
-    worth = scores.sum() * 0
-    for depth, most in zip(_DEPTHS, lists.most.sum(dim=0).clamp(min=1e-9), strict=True):
-        if depth >= scores.shape[1]:  # all are among the best
-            continue
-        among = _among_best(scores, depth)
-        worth = worth + (1 - tail) * (among * lists.right).sum() / (depth * lists.worth.sum())
-        worth = worth + tail * (among * lists.gains).sum() / most
+    depths = [depth for depth in _DEPTHS if depth < scores.shape[1]]  # of fewer all are among the best
+    if not depths:
+        return scores.sum() * 0
+    among = _among_best(scores, depths)
+    precise, gained = ((among * worth).sum(dim=(1, 2)) for worth in (lists.right, lists.gains))
+    most = lists.most[:, : len(depths)].sum(dim=0).clamp(min=1e-9)
+    shown = lists.worth.sum() * torch.tensor(depths, device=scores.device)
+    worth: Tensor = ((1 - tail) * precise / shown + tail * gained / most).sum()
     return worth
 
 
-def _among_best(scores: Tensor, depth: int) -> Tensor:
-    """By how much each label is among the best: a logistic of its distance to an edge, so that they sum to `depth`."""
+def _among_best(scores: Tensor, depths: Sequence[int]) -> Tensor:
+    """By how much each label is among the best -> [depths, documents, listed].
+
+    It is a logistic of the distance to an edge, which is where these parts sum to the depth.
+    """
+    wanted = torch.tensor(depths, device=scores.device, dtype=scores.dtype)[:, None, None]
     with torch.no_grad():
-        top = scores.topk(depth + 1, dim=1).values
-        low = top[:, -1:] - _TEMPERATURE * math.log(max(depth, 2))
-        high = top[:, -2:-1] + _TEMPERATURE * math.log(scores.shape[1])
+        top = scores.topk(max(depths) + 1, dim=1).values
+        low = torch.stack([top[:, depth, None] - _TEMPERATURE * math.log(max(depth, 2)) for depth in depths])
+        high = torch.stack([top[:, depth - 1, None] for depth in depths]) + _TEMPERATURE * math.log(scores.shape[1])
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            above = ((scores - middle) / _TEMPERATURE).sigmoid().sum(dim=1, keepdim=True) > depth
+            above = ((scores - middle) / _TEMPERATURE).sigmoid().sum(dim=2, keepdim=True) > wanted
             low, high = torch.where(above, middle, low), torch.where(above, high, middle)
         edge = (low + high) / 2
         near = ((scores - edge) / _TEMPERATURE).sigmoid()
         pull = near * (1 - near)
-        pull = pull / pull.sum(dim=1, keepdim=True).clamp(min=1e-9)
+        pull = pull / pull.sum(dim=2, keepdim=True).clamp(min=1e-9)
     # The edge moves with the scores around it: the sum stays what it is.
-    edge = edge + (pull * (scores - scores.detach())).sum(dim=1, keepdim=True)
+    edge = edge + (pull * (scores - scores.detach())).sum(dim=2, keepdim=True)
     return ((scores - edge) / _TEMPERATURE).sigmoid()
