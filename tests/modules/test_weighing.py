@@ -143,7 +143,7 @@ def test_a_part_that_knows_more_of_rare_labels_leans_to_them() -> None:
         without = [*weights[: len(NAMES)], *[0.0] * len(LEANING)]
         without[0] += 1.5 * classifier  # what it weighs for a label of usual rarity
         with_lean, alike = (sum(figures(each, seed=5, lean=lean)) for each in (weights, without))
-        assert with_lean > alike + 1
+        assert with_lean > alike + 0.5
 
 
 def test_what_is_not_there_weighs_nothing() -> None:

@@ -81,7 +81,7 @@ def _bounded(judge: Judge, parts: Parts, lists: Lists, blend: Blend, start: Sequ
     right = right * judge.worth / judge.worth.mean()
     best = right[right.mean(dim=1).argmax()]
     lost = best - right
-    most = _MORE_WRONG * (1 - float(best.mean()))
+    most = max(0.0, _MORE_WRONG * (1 - float(best.mean())))
     surely = lost.mean(dim=1) - lost.std(dim=1) / len(parts.labels) ** 0.5
     return max(place for place, cost in zip(places, surely.tolist(), strict=True) if cost <= most)
 
