@@ -47,6 +47,7 @@ SETTINGS: dict[str, list[str]] = {
     "no label text in classifiers": ["model.text=false"],
     "blend: no words": ["blend.words=false"],
     "blend: no linear classifiers": ["blend.linear=false"],
+    "blend: no leaning on rarity": ["blend.lean=false"],
     "tail 0": ["blend.tail=0"],
     "tail 1": ["blend.tail=1"],
     "D = 512": ["model.dim=512"],

@@ -131,7 +131,7 @@ def recipes() -> str:
         "## Both recipes and the peers",
         "One instance each, test documents, the filter applied, all judged by the same code. Training time is from "
         "texts to model. The chances of the default are off by so many percent in the mean, over the five best labels "
-        "of the test documents.",
+        "of the test documents. debtags, icd and wordnet are made of public data by `python -m benchmarks.make_sets`.",
     ]
     names = sorted({file.stem.split("-", 1)[1].rsplit("-", 1)[0] for file in RESULTS.glob("recipes-*.json")})
     for name in names:

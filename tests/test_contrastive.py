@@ -200,6 +200,7 @@ def test_a_sample_of_negatives_teaches_as_well_as_all(dataset: Dataset, model: M
         ["tokens.kind=fixed"],
         ["blend.words=false"],
         ["blend.linear=false"],
+        ["blend.lean=false"],
         ["model.precision=float32"],
         ["features.pairs=false"],
         ["features.words=true"],

@@ -173,6 +173,7 @@ class BlendSettings(_Stage):
 
     words: bool = _setting(True, "count how like a document is to the documents of a label, by their tokens")
     linear: bool = _setting(True, "and what a linear classifier over the tokens says of each label (blend.words)")
+    lean: bool = _setting(True, "let what classifiers and texts say count for more or less the rarer a label is")
     tail: float = _setting(
         -1.0,
         "from 0, the most right answers, to 1, the most for rare labels; -1: by the data",

@@ -232,7 +232,8 @@ def _learn_instance(
         if wrong := [name for name, tensor in instance.tensors().items() if not finite({name: tensor})]:
             raise TrainingError(f"module IV{part}: {', '.join(wrong)} not finite; lower ranker.rate and run again")
         if blend is not None and problem.held is not None:
-            blend = learn_blend(f"blend{part}", problem.held, instance, keeper, bounded=config.blend.tail < 0)
+            given, bounded = (f"blend{part}", problem.held, instance, keeper), config.blend.tail < 0
+            blend = learn_blend(*given, lean=config.blend.lean, bounded=bounded)
             if blend.words is not None:  # chosen with words that knew nothing of those held out; now they may
                 blend = dataclasses.replace(blend, words=_words(problem.whole(), found, config))
         return dataclasses.replace(instance, blend=blend).tensors()

@@ -155,6 +155,13 @@ def test_what_is_not_there_weighs_nothing() -> None:
     assert all(by_name[name] != 0 for name in ("classifier", "text", "cluster", "rarity", "text by rarity"))
 
 
+def test_nothing_leans_unless_it_may() -> None:
+    judge, parts = made(lean=0.5)
+    for weights in fit_weights(Lists.of(judge, parts), START, (0.0, 0.5), lean=False):
+        assert weights[len(NAMES) :] == [0.0] * len(LEANING)
+        assert weights[0] > 0
+
+
 def test_few_documents_stay_near_the_beginning() -> None:
     far = []
     for documents in (20, 2000):

@@ -34,7 +34,9 @@ _NARROW = 100  # labels of a document that are looked at
 _TOP = 20  # labels of a document that chances are fitted on
 
 
-def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, bounded: bool = False) -> Blend:
+def learn_blend(
+    name: str, held: Held, instance: Instance, keeper: Keeper, *, lean: bool = True, bounded: bool = False
+) -> Blend:
     """Choose how much each part weighs on the held-out documents, and fit chances, from head to tail.
 
     At the head a blend is worth P@1 + P@5, at the tail PSP@1 + PSP@5. It stands between them where it stood; if that
@@ -46,7 +48,7 @@ def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, bo
     old = instance.blend
     start, _ = old.at(_MIDDLE)
     lists = Lists.of(judge, _narrowed(parts, start))
-    weights = fit_weights(lists, start, _TAILS)
+    weights = fit_weights(lists, start, _TAILS, lean=lean)
     chances = [fit_chances(*_examples(judge, parts, weighed)) for weighed in weights]
 
     def tensor(values: Sequence[float] | Sequence[Sequence[float]]) -> Tensor:
@@ -54,7 +56,7 @@ def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, bo
 
     made = replace(old, tails=tensor(_TAILS), weights=tensor(weights), chances=tensor(chances))
     if bounded and made.tail > 0:
-        made = replace(made, tail=_bounded(judge, parts, lists, made, start))
+        made = replace(made, tail=_bounded(judge, parts, lists, made, start, lean=lean))
     weighed, chance = made.at(made.tail)
     error, found = _error(judge, parts, weighed, chance), judge.figures(blended(parts, weighed), parts.labels)
     chosen = dict(zip(_NAMES, weighed, strict=True))
@@ -67,14 +69,14 @@ def learn_blend(name: str, held: Held, instance: Instance, keeper: Keeper, *, bo
     return made
 
 
-def _bounded(judge: Judge, parts: Parts, lists: Lists, blend: Blend, start: Sequence[float]) -> float:
+def _bounded(judge: Judge, parts: Parts, lists: Lists, blend: Blend, start: Sequence[float], *, lean: bool) -> float:
     """As much of its tail as does not surely cost too much: half of the documents say what the other half chose."""
     places = [*(round(at * _STEP, 2) for at in range(math.ceil(blend.tail / _STEP))), blend.tail]
     right = torch.zeros(len(places), len(parts.labels), device=judge.device)
     half = torch.arange(len(parts.labels), device=judge.device) % 2 == 0
     points = bisect_left(_TAILS, blend.tail) + 1
     for learned, asked in ((half, ~half), (~half, half)):
-        weights = torch.tensor(fit_weights(lists.take(learned), start, _TAILS[:points]), device=judge.device)
+        weights = torch.tensor(fit_weights(lists.take(learned), start, _TAILS[:points], lean=lean), device=judge.device)
         other = replace(blend, tails=blend.tails[:points], weights=weights, chances=blend.chances[:points])
         for at, place in enumerate(places):
             right[at] += asked * judge.first(blended(parts, other.at(place)[0]), parts.labels)

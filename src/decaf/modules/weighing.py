@@ -67,7 +67,9 @@ class _Task(NamedTuple):
         return doubt
 
 
-def fit_weights(lists: Lists, start: Sequence[float], tails: Sequence[float]) -> list[list[float]]:
+def fit_weights(
+    lists: Lists, start: Sequence[float], tails: Sequence[float], *, lean: bool = True
+) -> list[list[float]]:
     """The weights of the parts and their leanings at each place between head and tail.
 
     A blend is worth (1 - tail) times P@1 + P@5 and tail times PSP@1 + PSP@5. These figures have no slope; so a label
@@ -79,6 +81,7 @@ def fit_weights(lists: Lists, start: Sequence[float], tails: Sequence[float]) ->
     columns = torch.cat([lists.parts, leaning], dim=2)
     spread = columns.std(dim=(0, 1), correction=0)
     there = spread > _NOTHING
+    there[len(_NAMES) :] &= lean
     spread = torch.where(there, spread, 1.0)
     task = _Task(columns / spread, lists, torch.tensor(start, device=columns.device) * spread * there)
     made = [_climbed(task, _likely(task, tail), tail) / spread * there for tail in tails]
