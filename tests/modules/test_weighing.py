@@ -160,6 +160,7 @@ def test_nothing_leans_unless_it_may() -> None:
     for weights in fit_weights(Lists.of(judge, parts), START, (0.0, 0.5), lean=False):
         assert weights[len(NAMES) :] == [0.0] * len(LEANING)
         assert weights[0] > 0
+        assert sum(figures(weights, seed=5, lean=0.5)) > sum(figures(START, seed=5, lean=0.5)) + 3
 
 
 def test_few_documents_stay_near_the_beginning() -> None:

@@ -83,7 +83,7 @@ def fit_weights(
     there = spread > _NOTHING
     there[len(_NAMES) :] &= lean
     spread = torch.where(there, spread, 1.0)
-    task = _Task(columns / spread, lists, torch.tensor(start, device=columns.device) * spread * there)
+    task = _Task(columns / spread * there, lists, torch.tensor(start, device=columns.device) * spread * there)
     made = [_climbed(task, _likely(task, tail), tail) / spread * there for tail in tails]
     return [_uncentred(weights.tolist(), usual) for weights in made]
 
