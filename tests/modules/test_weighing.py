@@ -14,7 +14,17 @@ from torch import Tensor
 
 from decaf.modules.judge import Judge
 from decaf.modules.problem import Held
-from decaf.modules.weighing import _TEMPERATURE, Lists, _among_best, _climbed, _likely, _Task, _worth, fit_weights
+from decaf.modules.weighing import (
+    _TEMPERATURE,
+    Lists,
+    _among_best,
+    _climbed,
+    _likely,
+    _Task,
+    _worth,
+    first_in_part,
+    fit_weights,
+)
 from decaf.networks import LEANING, Parts, blended
 
 from . import truth_of
@@ -107,6 +117,34 @@ def test_what_scores_far_apart_are_worth_is_their_figures(tail: float) -> None:
     found = judge.figures(far, parts.labels)
     expected = (1 - tail) * (found.p1 + found.p5) + tail * (found.psp1 + found.psp5)
     assert 100 * worth == pytest.approx(expected, abs=0.01)
+
+
+def test_first_labels_that_stand_out_are_worth_their_precision() -> None:
+    judge, parts = made()
+    far = torch.argsort(torch.rand(parts.labels.shape, generator=torch.Generator().manual_seed(2)), dim=1) * 50.0
+    found = first_in_part(Lists.of(judge, parts), far)
+    assert torch.allclose(found, judge.first(far, parts.labels) * judge.worth, atol=1e-3)
+    assert 100 * float(found.sum() / judge.worth.sum()) == pytest.approx(judge.figures(far, parts.labels).p1, abs=0.01)
+
+
+def test_first_labels_that_are_next_to_each_other_are_so_in_part() -> None:
+    judge, parts = made(documents=4)
+    lists = Lists.of(judge, parts)
+    allowed = (~lists.ignored).float()
+    wrong = (allowed * (lists.right == 0)).argmax(dim=1, keepdim=True)
+    right = lists.right.argmax(dim=1, keepdim=True)
+    assert bool((lists.right.gather(1, right) > 0).all())
+    scores = torch.full(lists.right.shape, -50.0).scatter(1, right, 0.0).scatter(1, wrong, 0.0)
+    assert torch.allclose(first_in_part(lists, scores), judge.worth / 2, atol=0.01)
+    ahead = first_in_part(lists, scores.scatter(1, right, 0.1))
+    assert bool((ahead > judge.worth / 2).all())
+    assert bool((ahead < judge.worth).all())
+
+
+def test_the_only_label_of_a_list_is_the_first() -> None:
+    judge, parts = made(documents=50)
+    lists = Lists.of(judge, Parts(*(part[:, :1] for part in parts)))
+    assert torch.equal(first_in_part(lists, lists.parts[:, :, 0]), lists.right[:, 0])
 
 
 def test_lists_of_some_documents_are_worth_what_these_are() -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from decaf.modules.judge import Judge, held_parts
 from decaf.modules.loop import Keeper
 from decaf.modules.problem import Held
-from decaf.modules.weighing import Lists, fit_weights
+from decaf.modules.weighing import Lists, first_in_part, fit_weights
 from decaf.networks import LEANING, Blend, Instance, Parts, blended
 
 __all__ = ["fit_chances", "learn_blend", "reliability"]
@@ -28,8 +28,10 @@ log = logging.getLogger(__name__)
 _NAMES = (*Parts._fields[1:], *(f"{name} by rarity" for name in LEANING))
 _TAILS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _MIDDLE = 0.4  # between head and tail, where learning begins
-_MORE_WRONG = 0.04  # of the first answers that are wrong: what a tail may add to them
+_MORE_WRONG = 0.06  # of the first answers that are wrong: what a tail may add to them
+_ALIKE = 0.001  # of all first answers: as good as none
 _STEP = 0.05
+_FOLDS = 5
 _NARROW = 100  # labels of a document that are looked at
 _TOP = 20  # labels of a document that chances are fitted on
 
@@ -40,14 +42,15 @@ def learn_blend(
     """Choose how much each part weighs on the held-out documents, and fit chances, from head to tail.
 
     At the head a blend is worth P@1 + P@5, at the tail PSP@1 + PSP@5. It stands between them where it stood; if that
-    is `bounded`, nearer to the head where so much tail surely makes more than 4 % more first answers wrong.
+    is `bounded`, nearer to the head where so much tail makes more than 6 % more first answers wrong.
     """
     assert instance.blend is not None  # noqa: S101 - the caller has one to improve
     judge = Judge(held, instance.ranker.weights.device)
     parts = held_parts(held, instance)
     old = instance.blend
     start, _ = old.at(_MIDDLE)
-    lists = Lists.of(judge, _narrowed(parts, start))
+    narrowed = _narrowed(parts, start)
+    lists = Lists.of(judge, narrowed)
     weights = fit_weights(lists, start, _TAILS, lean=lean)
     chances = [fit_chances(*_examples(judge, parts, weighed)) for weighed in weights]
 
@@ -56,7 +59,7 @@ def learn_blend(
 
     made = replace(old, tails=tensor(_TAILS), weights=tensor(weights), chances=tensor(chances))
     if bounded and made.tail > 0:
-        made = replace(made, tail=_bounded(judge, parts, lists, made, start, lean=lean))
+        made = replace(made, tail=_bounded(made, narrowed, lists, start, lean=lean))
     weighed, chance = made.at(made.tail)
     error, found = _error(judge, parts, weighed, chance), judge.figures(blended(parts, weighed), parts.labels)
     chosen = dict(zip(_NAMES, weighed, strict=True))
@@ -69,23 +72,21 @@ def learn_blend(
     return made
 
 
-def _bounded(judge: Judge, parts: Parts, lists: Lists, blend: Blend, start: Sequence[float], *, lean: bool) -> float:
-    """As much of its tail as does not surely cost too much: half of the documents say what the other half chose."""
+def _bounded(blend: Blend, parts: Parts, lists: Lists, start: Sequence[float], *, lean: bool) -> float:
+    """As much of its tail as does not cost too much: each fifth of the documents says what the others chose."""
     places = [*(round(at * _STEP, 2) for at in range(math.ceil(blend.tail / _STEP))), blend.tail]
-    right = torch.zeros(len(places), len(parts.labels), device=judge.device)
-    half = torch.arange(len(parts.labels), device=judge.device) % 2 == 0
     points = bisect_left(_TAILS, blend.tail) + 1
-    for learned, asked in ((half, ~half), (~half, half)):
-        weights = torch.tensor(fit_weights(lists.take(learned), start, _TAILS[:points], lean=lean), device=judge.device)
+    right = torch.zeros(len(places), device=lists.worth.device)
+    fold = torch.arange(len(lists.worth), device=right.device) % _FOLDS
+    for asked in (fold == number for number in range(_FOLDS)):
+        weights = torch.tensor(fit_weights(lists.take(~asked), start, _TAILS[:points], lean=lean), device=right.device)
         other = replace(blend, tails=blend.tails[:points], weights=weights, chances=blend.chances[:points])
+        some, some_parts = lists.take(asked), Parts(*(part[asked] for part in parts))
         for at, place in enumerate(places):
-            right[at] += asked * judge.first(blended(parts, other.at(place)[0]), parts.labels)
-    right = right * judge.worth / judge.worth.mean()
-    best = right[right.mean(dim=1).argmax()]
-    lost = best - right
-    most = max(0.0, _MORE_WRONG * (1 - float(best.mean())))
-    surely = lost.mean(dim=1) - lost.std(dim=1) / len(parts.labels) ** 0.5
-    return max(place for place, cost in zip(places, surely.tolist(), strict=True) if cost <= most)
+            right[at] += first_in_part(some, blended(some_parts, other.at(place)[0])).sum()
+    shares = (right / lists.worth.sum()).tolist()
+    most = max(_MORE_WRONG * (1 - max(shares)), _ALIKE)
+    return max(place for place, share in zip(places, shares, strict=True) if max(shares) - share <= most)
 
 
 def _narrowed(parts: Parts, weights: Sequence[float]) -> Parts:

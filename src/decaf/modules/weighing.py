@@ -13,7 +13,7 @@ from torch.nn.functional import softplus
 from decaf.modules.judge import Judge
 from decaf.networks import LEANING, Parts
 
-__all__ = ["Lists", "fit_weights"]
+__all__ = ["Lists", "first_in_part", "fit_weights"]
 
 _NAMES = Parts._fields[1:]
 _DEPTHS = (1, 5)  # of the figures
@@ -23,6 +23,7 @@ _LIKELY, _CLIMB = 25, 50  # steps
 _RATE = 0.05
 _HALVINGS = 10  # until it is known where the best end
 _NOTHING = 1e-6  # how little a part differs that is not there
+_NEXT_TO_NOTHING = -1e4  # points of score
 
 
 class Lists(NamedTuple):
@@ -59,7 +60,7 @@ class _Task(NamedTuple):
     def scores(self, weights: Tensor) -> Tensor:
         """The scores of all labels; of those that count for nothing next to nothing."""
         scores: Tensor = self.columns @ weights
-        return scores.masked_fill(self.lists.ignored, -1e4)
+        return scores.masked_fill(self.lists.ignored, _NEXT_TO_NOTHING)
 
     def doubt(self, weights: Tensor) -> Tensor:
         """What it costs to be far from the beginning."""
@@ -88,6 +89,18 @@ def fit_weights(
     return [_uncentred(weights.tolist(), usual) for weights in made]
 
 
+def first_in_part(lists: Lists, scores: Tensor) -> Tensor:
+    """What the first label of each document is worth; of labels that are next to it each in part -> [documents].
+
+    The mean over documents is P@1, but for single documents that fall to one side or the other.
+    """
+    if scores.shape[1] < 2:
+        return lists.right.sum(dim=1)
+    among = _among_best(scores.masked_fill(lists.ignored, _NEXT_TO_NOTHING), (1,))
+    worth: Tensor = (among[0] * lists.right).sum(dim=1)
+    return worth
+
+
 def _usual_rarity(lists: Lists) -> float:
     """The mean over the right labels: a leaning is by how much a label is rarer than that."""
     right = lists.right > 0
@@ -112,7 +125,7 @@ def _likely(task: _Task, tail: float) -> Tensor:
     def loss() -> Tensor:
         optimizer.zero_grad()
         scores = task.scores(weights)
-        wrong = scores.masked_fill(lists.right > 0, -1e4).logsumexp(dim=1, keepdim=True)
+        wrong = scores.masked_fill(lists.right > 0, _NEXT_TO_NOTHING).logsumexp(dim=1, keepdim=True)
         cost: Tensor = (worth * softplus(wrong - scores)).sum() + task.doubt(weights)
         cost.backward()  # type: ignore[no-untyped-call]
         return cost
