@@ -36,6 +36,7 @@ SHOWN = ("P@1", "P@5", "PSP@1", "PSP@5", "training_seconds", "parameters_mb")
 SETTINGS: dict[str, list[str]] = {
     "default": [],
     "word pieces alone": ["features.pairs=false"],
+    "no beginnings and ends of texts": ["features.ends=false"],
     "whole words too": ["features.words=true"],
     "module I: no label texts as documents": ["tokens.own_texts=false"],
     "module I: no related labels": ["tokens.related=false"],

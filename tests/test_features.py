@@ -338,6 +338,33 @@ def test_stop_words_make_no_pairs_where_they_are_dropped() -> None:
     assert dropped.transform(["of the"]).nnz == 0
 
 
+ENDS = replace(PAIRS, ends=True)
+
+
+def test_words_that_three_texts_begin_or_end_with_get_tokens_of_their_own() -> None:
+    texts = ["red apple", "Red pie", "apple, red apple", ""]
+    learned = Features.learn(texts, ["red"], ENDS)
+    # Three begin with red, one of them a label; two end with apple. A lone word is beginning and end.
+    assert learned.pairs == ["^ red"]
+    assert Features.learn([*texts, "an apple"], ["red"], ENDS).pairs == ["^ red", "apple $"]
+    assert "pair:^ red" in row_of(learned, "red wine")
+    assert "pair:^ red" not in row_of(learned, "old red")
+    assert Features.learn(texts, ["red"], PAIRS).pairs == []
+
+
+def test_a_text_that_is_one_word_begins_and_ends_with_it() -> None:
+    learned = Features.learn(["apple"] * 3, [], ENDS)
+    assert learned.pairs == ["^ apple", "apple $"]
+    assert row_of(learned, "apple").keys() == {"apple", "pair:^ apple", "pair:apple $"}
+    assert learned.transform(["", "^ $", "^ apple $"]).toarray()[:2].sum() == 0  # marks of a text are no words
+
+
+def test_a_text_of_nothing_has_no_beginning() -> None:
+    learned = Features.learn([*["..."] * 5, "apple"], [], ENDS)
+    assert learned.pairs == []
+    assert learned.vocabulary == ["apple"]
+
+
 def test_only_words_seen_often_enough_stay_whole() -> None:
     texts = ["banana banana banana", "cherry cherry", "damson"]
     for least, whole in ((1, {"banana", "cherry", "damson"}), (2, {"banana", "cherry"}), (3, {"banana"})):

@@ -90,6 +90,7 @@ class FeatureSettings(_Stage):
     vocabulary: int = _setting(0, "most word pieces; 0: by the number of distinct words", low=0, high=1_000_000)
     words: bool = _setting(False, "keep whole words beside the word pieces they are cut into")
     pairs: bool = _setting(False, "keep pairs of words that follow each other in several texts")
+    ends: bool = _setting(False, "and words that several texts begin or end with, as such (pairs)")
     min_count: int = _setting(2, "a word or piece seen less often is not kept whole", low=1)
     stop_words: bool = _setting(False, "drop English function words such as 'and' and 'the'")
     content: bool = _setting(False, "read the longer content behind the title too, where a dataset has it")
@@ -346,7 +347,7 @@ _PAPER = [
     *("ranker.epochs=10", "ranker.batch=255", "ranker.rate=0.008", "ranker.dropout=0.2"),
 ]
 RECIPES = {
-    "contrastive": Config().with_settings(["features.pairs=true"]),
+    "contrastive": Config().with_settings(["features.pairs=true", "features.ends=true"]),
     "paper": Config().with_settings(_PAPER),
     "paper-lite": Config().with_settings([*_PAPER, "model.lite=true"]),
 }

@@ -29,6 +29,7 @@ _LARGEST = 128_000  # tokens, however large the dataset
 _SMALLEST = 2_000
 _LONGEST = 64  # characters of a word that are looked at: longer ones are codes, not words
 _PAIR_COUNT = 3  # texts that must hold a pair of words before it gets a token of its own
+_BEGIN, _END = "^", "$"  # of a text; no word holds them
 _ALPHABET = 5_000  # characters that may be pieces of their own
 _UNKNOWN = "[UNK]"
 _CONTINUED = "##"  # WordPiece's mark of a piece inside a word
@@ -83,7 +84,8 @@ class Features:
     ) -> None:
         self.tokenizer = tokenizer  # cuts one word into pieces; the last token stands for unknown characters
         self.words = words  # whole words with a token of their own behind the pieces
-        self.pairs = pairs  # two words with a space between, with a token of their own behind the words
+        # Two words with a space between, or one and the beginning or end of a text, with tokens behind the words.
+        self.pairs = pairs
         self.idf = idf  # [tokens]
         self.settings = settings
         self._pieces = tokenizer.get_vocab_size() - 1
@@ -113,7 +115,7 @@ class Features:
             raise FeatureError("the texts hold no word to learn from; check which column holds the text")
         tokenizer = _learn_pieces(words, settings)
         whole = _whole_words(words, tokenizer, settings) if settings.words else []
-        pairs = _frequent_pairs(texts, words) if settings.pairs else []
+        pairs = _frequent_pairs(texts, words, settings) if settings.pairs else []
         advance(1)
         tokens = tokenizer.get_vocab_size() - 1 + len(whole) + len(pairs)
         if not tokens:
@@ -144,11 +146,11 @@ class Features:
     def count_tokens(self, texts: Iterable[Sequence[str]]) -> sparse.csr_array:
         """How often each token is in each text, given as words -> [texts, tokens]."""
         tokens, bounds = array("i"), array("q", [0])
-        tokens_of, paired = self._tokens.__getitem__, self._paired
+        tokens_of, paired, settings = self._tokens.__getitem__, self._paired, self.settings
         for words in texts:
             tokens.extend(chain.from_iterable(map(tokens_of, words)))
             if paired:
-                tokens.extend([paired[pair] for pair in pairwise(words) if pair in paired])
+                tokens.extend([paired[pair] for pair in _pairs_of(words, settings) if pair in paired])
             bounds.append(len(tokens))
         indices = np.array(tokens, dtype=np.int32)
         counts = sparse.csr_array(
@@ -272,12 +274,19 @@ def _whole_words(words: Counter[str], tokenizer: Tokenizer, settings: FeatureSet
     return [word for word, encoding in zip(frequent, cut, strict=True) if len(encoding.ids) > 1]
 
 
-def _frequent_pairs(texts: Iterable[Sequence[str]], known: Container[str]) -> list[str]:
+def _pairs_of(words: Sequence[str], settings: FeatureSettings) -> Iterable[tuple[str, str]]:
+    """Words that follow each other; the beginning and the end of a text are words too, where the settings say so."""
+    return pairwise((_BEGIN, *words, _END) if settings.ends and words else words)
+
+
+def _frequent_pairs(texts: Iterable[Sequence[str]], words: Container[str], settings: FeatureSettings) -> list[str]:
     """Known words that follow each other in enough texts, the most frequent where there are too many."""
-    counts = Counter(chain.from_iterable(set(pairwise(words)) for words in texts))
+    counts = Counter(chain.from_iterable(set(_pairs_of(text, settings)) for text in texts))
+
+    def known(word: str) -> bool:
+        return word in words or word in (_BEGIN, _END)
+
     frequent = sorted(
-        (-count, pair)
-        for pair, count in counts.items()
-        if count >= _PAIR_COUNT and pair[0] in known and pair[1] in known
+        (-count, pair) for pair, count in counts.items() if count >= _PAIR_COUNT and all(map(known, pair))
     )
     return sorted(" ".join(pair) for _, pair in frequent[:_LARGEST])

@@ -14,7 +14,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 
 from decaf.modules import linear as linear_module
-from decaf.modules.linear import Linear, learn_linear
+from decaf.modules.linear import Linear, all_meet, learn_linear
 from decaf.modules.problem import Problem
 from decaf.modules.words import label_words
 from decaf.networks import Rows
@@ -71,17 +71,17 @@ def examples(given: Given, label: int) -> tuple[Numbers, Numbers]:
     return np.column_stack([dense, np.ones(len(dense))]), np.array(signs, dtype=np.float64)
 
 
-def cost(values: Numbers, rows: Numbers, signs: Numbers) -> tuple[float, Numbers]:
-    """Half the squared length of the weights, bias among them, plus squared hinge losses; and its slope."""
+def cost(values: Numbers, rows: Numbers, signs: Numbers, each: float) -> tuple[float, Numbers]:
+    """Half the squared length of the weights, bias among them, plus what squared hinge losses cost; and its slope."""
     short = np.maximum(0, 1 - signs * (rows @ values))
-    return float(values @ values / 2 + short @ short), values - 2 * (short * signs) @ rows
+    return float(values @ values / 2 + each * short @ short), values - 2 * each * (short * signs) @ rows
 
 
-def best(given: Given, label: int) -> Numbers:
+def best(given: Given, label: int, each: float = 1.0) -> Numbers:
     """The weights that cost the least, the bias behind them."""
-    rows, signs = examples(given, label)
-    start = np.zeros(rows.shape[1])
-    found = minimize(cost, start, args=(rows, signs), jac=True, method="L-BFGS-B", options={"gtol": 1e-9, "ftol": 0})
+    about = (*examples(given, label), each)
+    start = np.zeros(about[0].shape[1])
+    found = minimize(cost, start, args=about, jac=True, method="L-BFGS-B", options={"gtol": 1e-9, "ftol": 0})
     return found.x
 
 
@@ -137,6 +137,29 @@ def test_many_passes_end_where_the_cost_is_least(monkeypatch: pytest.MonkeyPatch
         assert found[label] == pytest.approx(best(given, label), abs=1e-3)
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_labels_of_many_documents_learn_from_all_of_them(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    problem, cluster, shortlists = drawn(seed=seed)
+    monkeypatch.setattr(linear_module, "_MANY", 1)
+    interpret(monkeypatch, 60)
+    found = learned((problem, cluster, shortlists))
+    everybody = (problem, np.arange(9), np.tile(np.arange(9), (problem.documents.shape[0], 1)))
+    for label in range(9):
+        assert found[label] == pytest.approx(best(everybody, label, 0.3), abs=1e-3)
+
+
+def test_all_labels_meet_all_documents_where_each_has_many_and_few_labels_are_soon_done() -> None:
+    def truth(documents: int, labels: int, each: int) -> sparse.csr_array:
+        columns = np.arange(documents * each) % labels
+        bounds = np.arange(0, documents * each + 1, each)
+        return sparse.csr_array((np.ones(len(columns), np.float32), columns, bounds), shape=(documents, labels))
+
+    assert all_meet(truth(1000, 20, 1))  # 50 documents a label
+    assert not all_meet(truth(999, 20, 1))
+    assert all_meet(truth(60_000, 5000, 5))
+    assert not all_meet(truth(60_001, 5000, 5))  # more than 300 million
+
+
 def apart(*, labels: int = 6, documents: int = 5, seed: int = 0) -> Given:
     """Labels in two clusters, so many documents each, whose tokens tell them apart but for noise."""
     rng = np.random.default_rng(seed)
@@ -152,8 +175,8 @@ def test_the_few_passes_that_are_made_come_near(seed: int) -> None:
     given = apart(seed=seed)
     found = learned(given)
     for label in range(6):
-        rows, signs = examples(given, label)
-        assert cost(found[label], rows, signs)[0] < 1.05 * cost(best(given, label), rows, signs)[0]
+        about = (*examples(given, label), 1.0)
+        assert cost(found[label], *about)[0] < 1.05 * cost(best(given, label), *about)[0]
 
 
 def test_compiled_loops_do_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,15 @@ from decaf.features import unit_values
 from decaf.modules.problem import Problem
 from decaf.progress import progress
 
-__all__ = ["Linear", "learn_linear"]
+__all__ = ["Linear", "all_meet", "learn_linear"]
 
 _CLUSTERS = 30  # of a document's shortlist whose labels learn from it
 _PASSES = 5  # over the documents of a label
 _COST = 1.0  # of a document on the wrong side
+_MANY = 50  # documents of a label, in the mean, from which on all labels learn from all documents
+_MANY_COST = 0.3
+_MOST_MET = 300_000_000  # documents times labels, up to which that is soon done
+_GROUPS = 16  # of labels that then learn from the same documents, for the threads to share
 _PARTS = 1024  # clusters are shared out to threads in at most so many parts
 
 
@@ -53,9 +57,14 @@ def learn_linear(
 
     A label's text is a document of it too, which its cluster alone looks at. `cluster` is that of each label,
     `shortlists` [documents, beam] the clusters of each document, best first. Of a classifier the `cues` tokens that
-    weigh most are kept.
+    weigh most are kept. Where labels have many documents and there are few of them, each learns from all documents.
     """
     count, labels = int(max(cluster.max(initial=0), shortlists.max(initial=0))) + 1, len(cluster)
+    cost = _COST
+    if all_meet(problem.truth):
+        cost, count = _MANY_COST, min(_GROUPS, labels)
+        cluster = np.arange(labels) % count
+        shortlists = np.tile(np.arange(count), (problem.truth.shape[0], 1))
     documents = sparse.csr_array(sparse.vstack([problem.documents, problem.labels], format="csr", dtype=np.float32))
     documents.data = unit_values(documents, documents.data)
     filled = np.flatnonzero(np.diff(problem.labels.indptr))  # labels that have a text
@@ -70,12 +79,18 @@ def learn_linear(
         np.zeros((labels, cues), dtype=np.float32),
         np.zeros(labels, dtype=np.float32),
     )
-    given = (_Rows.of(documents), documents.shape[1], _Rows.of(known), _Rows.of(lookers), members, order, made)
+    given = (_Rows.of(documents), documents.shape[1], _Rows.of(known), _Rows.of(lookers), members, order, cost, made)
     cuts = _shares(np.diff(lookers.indptr) * np.diff(members))
     with progress("linear classifiers", count) as advance, ThreadPoolExecutor(os.cpu_count()) as pool:
         for done in pool.map(lambda first, last: _learn(*given, first, last), cuts[:-1], cuts[1:]):
             advance(done)
     return made
+
+
+def all_meet(truth: sparse.csr_array) -> bool:
+    """Whether all labels learn from all documents: each has many, and it is soon done."""
+    documents, labels = truth.shape
+    return bool(truth.nnz >= _MANY * labels and documents * labels <= _MOST_MET)
 
 
 def _shares(work: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -112,6 +127,7 @@ def _learn(
     lookers: _Rows,  # documents by cluster
     members: NDArray[np.int64],  # where the labels of each cluster begin in `order`
     order: NDArray[np.int64],
+    cost: float,  # of a document on the wrong side
     made: Linear,
     first: int,
     last: int,
@@ -131,7 +147,7 @@ def _learn(
                     tokens[used] = token
                     used += 1
         for label in order[members[cluster] : members[cluster + 1]]:
-            made.bias[label] = _descend(documents, looking, _signs(known, label, looking), weights)
+            made.bias[label] = _descend(documents, looking, _signs(known, label, looking), cost, weights)
             _keep(weights, tokens[:used], made.tokens[label], made.weights[label])
             for token in tokens[:used]:
                 weights[token] = 0
@@ -155,10 +171,14 @@ def _signs(known: _Rows, label: int, looking: NDArray[np.int64]) -> NDArray[np.f
 
 @compiled
 def _descend(
-    documents: _Rows, looking: NDArray[np.int64], signs: NDArray[np.float32], weights: NDArray[np.float32]
+    documents: _Rows,
+    looking: NDArray[np.int64],
+    signs: NDArray[np.float32],
+    cost: float,
+    weights: NDArray[np.float32],
 ) -> float:
     """Add to the weights what these documents teach; the bias. A document is of unit length, the bias a token more."""
-    half, bias = np.float32(0.5 / _COST), np.float32(0)
+    half, bias = np.float32(0.5 / cost), np.float32(0)
     shares = np.zeros(len(looking), np.float32)
     places = np.arange(len(looking))
     state = np.uint64(88172645463325252)
