@@ -19,7 +19,16 @@ from scipy import sparse
 from decaf import DataError, Dataset, FeatureError, Features, FeatureSettings, with_features
 from decaf.datasets import Items, Part
 from decaf.datasets.parts import empty_part, no_pairs
-from decaf.features import _ASCII_WORDS, _TokensOfWord, _unicode_words, split_words, texts_of
+from decaf.features import (
+    _ASCII_KINDS,
+    _ASCII_WORDS,
+    _kind,
+    _TokensOfWord,
+    _unicode_words,
+    shape_of,
+    split_words,
+    texts_of,
+)
 
 EVERY_WORD = FeatureSettings(min_count=1)
 CORPUS = ["getGain2 of HTTPServer", "red apple pie", "a green apple", "Ärger im Büro", "中文 red", "हिन्दी pie", "apple"]
@@ -363,6 +372,63 @@ def test_a_text_of_nothing_has_no_beginning() -> None:
     learned = Features.learn([*["..."] * 5, "apple"], [], ENDS)
     assert learned.pairs == []
     assert learned.vocabulary == ["apple"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("", ""),
+        (" \t\n", ""),
+        ("apple", "x"),
+        ("Apple", "C"),
+        ("A", "X"),
+        ("WM_PAINT message", "X_X x"),
+        ("IVideoProcAmp::get_Gain (vidcap.h)", "C::x_C (x.x)"),
+        ("HTTPServer2", "C9"),
+        ("How to bake a pie in C#", "C x+ X#"),
+        ("Red Apple Pie", "C C+"),
+        ("  a \t b", "x x"),
+        ("a b c d", "x x+"),
+        ("python3-numpy 1.26", "x9-x 9.9"),
+        ("Ärger im Büro", "C x C"),
+        ("中文字 ABC", "x X"),
+        ("हिन्दी pie", "x x"),
+        ("e\u0301te\u0301", "x"),
+        ("½ apple", "9 x"),
+        ("a." * 500, "x." * 20),
+    ],
+)
+def test_shapes(text: str, shape: str) -> None:
+    assert shape_of(text) == shape
+
+
+def test_ascii_is_a_short_cut_to_the_same_shapes() -> None:
+    for code in range(128):
+        assert chr(code).translate(_ASCII_KINDS) == _kind(chr(code))
+
+
+SHAPES = replace(EVERY_WORD, shapes=True)
+
+
+def test_shapes_of_three_texts_get_tokens_of_their_own() -> None:
+    texts = ["red apple", "an old  pie", "Apple", "...", "...", "...", "apple red"]
+    learned = Features.learn(texts, ["a pie"], SHAPES)
+    assert learned.shapes == ["x x"]  # of two texts and a label; nothing is looked at where there is no word
+    assert learned.vocabulary[-1] == "shape:x x"
+    assert "shape:x x" in row_of(learned, "green\tapple")
+    assert "shape:x x" not in row_of(learned, "Green apple")
+    assert Features.learn(texts, ["a pie"], EVERY_WORD).shapes == []
+    idf = log((8 + 1) / (3 + 1)) + 1
+    assert learned.idf[-1] == pytest.approx(idf)
+
+
+def test_a_shape_needs_a_known_word() -> None:
+    learned = Features.learn(["red apple"] * 3, [], replace(SHAPES, pairs=True, ends=True))
+    assert learned.shapes == ["x x"]
+    assert learned.pairs == ["^ red", "apple $", "red apple"]
+    assert learned.transform(["...", "中 文"]).nnz == 0
+    again = learned.transform(["red apple", "", "Red Apple"])
+    assert np.diff(again.indptr).tolist() == [6, 0, 5]
 
 
 def test_only_words_seen_often_enough_stay_whole() -> None:

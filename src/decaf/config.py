@@ -91,6 +91,7 @@ class FeatureSettings(_Stage):
     words: bool = _setting(False, "keep whole words beside the word pieces they are cut into")
     pairs: bool = _setting(False, "keep pairs of words that follow each other in several texts")
     ends: bool = _setting(False, "and words that several texts begin or end with, as such (pairs)")
+    shapes: bool = _setting(False, "keep what several texts look like: capitals, digits, punctuation, not which words")
     min_count: int = _setting(2, "a word or piece seen less often is not kept whole", low=1)
     stop_words: bool = _setting(False, "drop English function words such as 'and' and 'the'")
     content: bool = _setting(False, "read the longer content behind the title too, where a dataset has it")
@@ -347,7 +348,7 @@ _PAPER = [
     *("ranker.epochs=10", "ranker.batch=255", "ranker.rate=0.008", "ranker.dropout=0.2"),
 ]
 RECIPES = {
-    "contrastive": Config().with_settings(["features.pairs=true", "features.ends=true"]),
+    "contrastive": Config().with_settings(["features.pairs=true", "features.ends=true", "features.shapes=true"]),
     "paper": Config().with_settings(_PAPER),
     "paper-lite": Config().with_settings([*_PAPER, "model.lite=true"]),
 }

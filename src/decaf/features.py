@@ -1,4 +1,4 @@
-"""Text features: words, cut at camel case, digits and punctuation, into word pieces and pairs, weighted by tf-idf."""
+"""Text features: words, cut at camel case, digits and punctuation, into pieces, pairs, and shapes, by tf-idf."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import chain, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +24,15 @@ from decaf.datasets import Dataset, Items
 from decaf.errors import DataError, FeatureError
 from decaf.progress import Advance, progress
 
-__all__ = ["Features", "read_tokenizer", "split_words", "texts_of", "unit_values", "with_features"]
+__all__ = ["Features", "read_tokenizer", "shape_of", "split_words", "texts_of", "unit_values", "with_features"]
 
 _LARGEST = 128_000  # tokens, however large the dataset
 _SMALLEST = 2_000
 _LONGEST = 64  # characters of a word that are looked at: longer ones are codes, not words
 _PAIR_COUNT = 3  # texts that must hold a pair of words before it gets a token of its own
 _BEGIN, _END = "^", "$"  # of a text; no word holds them
+_SHAPE_COUNT = 3  # texts that must have a shape before it gets a token of its own
+_SEEN, _SHAPE = 256, 40  # characters of a text that its shape is made of, and of a shape
 _ALPHABET = 5_000  # characters that may be pieces of their own
 _UNKNOWN = "[UNK]"
 _CONTINUED = "##"  # WordPiece's mark of a piece inside a word
@@ -71,6 +74,39 @@ def _unicode_words() -> re.Pattern[str]:
     )
 
 
+def shape_of(text: str) -> str:
+    """What kinds of characters a text is made of: "IVideoProcAmp::get_Gain (vidcap.h)" -> C::x_C (x.x).
+
+    X stands for capitals, x for letters without case or small ones, C for capitalised words joined, 9 for digits;
+    x+ and C+ for several words of the kind.
+    """
+    text = " ".join(text[:_SEEN].split())
+    kinds = text.translate(_ASCII_KINDS) if text.isascii() else "".join(map(_kind, text))
+    for pattern, short in _SHORTER:
+        kinds = pattern.sub(short, kinds)
+    return kinds[:_SHAPE]
+
+
+@cache
+def _kind(character: str) -> str:
+    if character.isupper():
+        return "X"
+    category = unicodedata.category(character)
+    return {"L": "x", "M": "", "N": "9"}.get(category[0], character)
+
+
+_ASCII_KINDS = str.maketrans({character: _kind(character) for character in map(chr, range(128)) if character.isalnum()})
+_SHORTER = [
+    (re.compile(pattern), short)
+    for pattern, short in (
+        (r"(X|x|9)\1+", r"\1"),
+        ("(?:Xx)+", "C"),
+        ("( x){2,}", " x+"),
+        ("( C){2,}", " C+"),
+    )
+]
+
+
 class Features:
     """Learned features: any text becomes a row of token weights of unit length, or an empty row."""
 
@@ -81,20 +117,24 @@ class Features:
         idf: NDArray[np.float32],
         settings: FeatureSettings,
         pairs: Sequence[str] = (),
+        shapes: Sequence[str] = (),
     ) -> None:
         self.tokenizer = tokenizer  # cuts one word into pieces; the last token stands for unknown characters
         self.words = words  # whole words with a token of their own behind the pieces
         # Two words with a space between, or one and the beginning or end of a text, with tokens behind the words.
         self.pairs = pairs
+        self.shapes = shapes  # of texts, with tokens behind the pairs
         self.idf = idf  # [tokens]
         self.settings = settings
         self._pieces = tokenizer.get_vocab_size() - 1
         singles = self._pieces + len(words)
-        if len(idf) != singles + len(pairs):
-            raise FeatureError(f"{len(idf)} weights for {singles + len(pairs)} tokens; learn the features again")
+        alone = singles + len(pairs)
+        if len(idf) != alone + len(shapes):
+            raise FeatureError(f"{len(idf)} weights for {alone + len(shapes)} tokens; learn the features again")
         self._tokens = _TokensOfWord(self._cut)
         self._whole = {word: self._pieces + row for row, word in enumerate(words)}
         self._paired = {tuple(pair.split(" ")): singles + row for row, pair in enumerate(pairs)}
+        self._shaped = {shape: alone + row for row, shape in enumerate(shapes)}
 
     @classmethod
     def learn(cls, documents: Sequence[str], labels: Sequence[str], settings: FeatureSettings) -> Features:
@@ -106,9 +146,9 @@ class Features:
     def _learn(
         cls, documents: Sequence[str], labels: Sequence[str], settings: FeatureSettings, advance: Advance
     ) -> Features:
-        texts = [split_words(text) for text in chain(documents, labels)]
+        texts = [_read(text, settings) for text in chain(documents, labels)]
         advance(1)
-        words = Counter(word[:_LONGEST] for word in chain.from_iterable(texts))
+        words = Counter(word[:_LONGEST] for text in texts for word in text.words)
         if settings.stop_words:
             words = Counter({word: count for word, count in words.items() if word not in _STOP_WORDS})
         if not words:
@@ -116,14 +156,15 @@ class Features:
         tokenizer = _learn_pieces(words, settings)
         whole = _whole_words(words, tokenizer, settings) if settings.words else []
         pairs = _frequent_pairs(texts, words, settings) if settings.pairs else []
+        shapes = _frequent_shapes(texts)
         advance(1)
-        tokens = tokenizer.get_vocab_size() - 1 + len(whole) + len(pairs)
+        tokens = tokenizer.get_vocab_size() - 1 + len(whole) + len(pairs) + len(shapes)
         if not tokens:
             raise FeatureError(f"a vocabulary of {settings.vocabulary} has room for no token; allow more")
-        counts = cls(tokenizer, whole, np.ones(tokens, np.float32), settings, pairs).count_tokens(texts)
+        counts = cls(tokenizer, whole, np.ones(tokens, np.float32), settings, pairs, shapes)._count(texts)
         frequency = np.bincount(counts.indices, minlength=tokens)
         idf = np.log((len(texts) + 1) / (frequency + 1)) + 1
-        return cls(tokenizer, whole, idf.astype(np.float32), settings, pairs)
+        return cls(tokenizer, whole, idf.astype(np.float32), settings, pairs, shapes)
 
     @property
     def count(self) -> int:
@@ -134,23 +175,26 @@ class Features:
     def vocabulary(self) -> list[str]:
         """The tokens in column order; pieces inside a word begin with ##."""
         pieces = sorted(self.tokenizer.get_vocab().items(), key=lambda item: item[1])
-        named = [f"word:{word}" for word in self.words] + [f"pair:{pair}" for pair in self.pairs]
+        kinds = {"word": self.words, "pair": self.pairs, "shape": self.shapes}
+        named = [f"{kind}:{name}" for kind, names in kinds.items() for name in names]
         return [piece for piece, row in pieces if row < self._pieces] + named
 
     def transform(self, texts: Sequence[str]) -> sparse.csr_array:
         """Weights of the tokens of each text -> [texts, tokens], rows of unit length."""
-        counts = self.count_tokens(map(split_words, texts))
+        counts = self._count(_read(text, self.settings) for text in texts)
         counts.data = unit_values(counts, counts.data * self.idf[counts.indices])
         return counts
 
-    def count_tokens(self, texts: Iterable[Sequence[str]]) -> sparse.csr_array:
-        """How often each token is in each text, given as words -> [texts, tokens]."""
+    def _count(self, texts: Iterable[_Read]) -> sparse.csr_array:
+        """How often each token is in each text -> [texts, tokens]."""
         tokens, bounds = array("i"), array("q", [0])
-        tokens_of, paired, settings = self._tokens.__getitem__, self._paired, self.settings
-        for words in texts:
+        tokens_of, paired, shaped, settings = self._tokens.__getitem__, self._paired, self._shaped, self.settings
+        for words, shape in texts:
             tokens.extend(chain.from_iterable(map(tokens_of, words)))
             if paired:
                 tokens.extend([paired[pair] for pair in _pairs_of(words, settings) if pair in paired])
+            if shape in shaped and len(tokens) > bounds[-1]:  # a shape alone says nothing
+                tokens.append(shaped[shape])
             bounds.append(len(tokens))
         indices = np.array(tokens, dtype=np.int32)
         counts = sparse.csr_array(
@@ -166,6 +210,18 @@ class Features:
             return ()
         pieces = tuple(token for token in self.tokenizer.encode(word).ids if token < self._pieces)
         return (*pieces, self._whole[word]) if word in self._whole else pieces
+
+
+class _Read(NamedTuple):
+    """What features are made of."""
+
+    words: list[str]
+    shape: str  # empty where it does not count
+
+
+def _read(text: str, settings: FeatureSettings) -> _Read:
+    words = split_words(text)
+    return _Read(words, shape_of(text) if settings.shapes and words else "")
 
 
 class _TokensOfWord(dict[str, tuple[int, ...]]):
@@ -279,9 +335,16 @@ def _pairs_of(words: Sequence[str], settings: FeatureSettings) -> Iterable[tuple
     return pairwise((_BEGIN, *words, _END) if settings.ends and words else words)
 
 
-def _frequent_pairs(texts: Iterable[Sequence[str]], words: Container[str], settings: FeatureSettings) -> list[str]:
+def _frequent_shapes(texts: Iterable[_Read]) -> list[str]:
+    """The shapes of enough texts, the most frequent where there are too many."""
+    counts = Counter(text.shape for text in texts if text.shape)
+    frequent = sorted((-count, shape) for shape, count in counts.items() if count >= _SHAPE_COUNT)
+    return sorted(shape for _, shape in frequent[:_LARGEST])
+
+
+def _frequent_pairs(texts: Iterable[_Read], words: Container[str], settings: FeatureSettings) -> list[str]:
     """Known words that follow each other in enough texts, the most frequent where there are too many."""
-    counts = Counter(chain.from_iterable(set(_pairs_of(text, settings)) for text in texts))
+    counts = Counter(chain.from_iterable(set(_pairs_of(text.words, settings)) for text in texts))
 
     def known(word: str) -> bool:
         return word in words or word in (_BEGIN, _END)

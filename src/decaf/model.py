@@ -32,6 +32,7 @@ from decaf.packed import Packed
 __all__ = ["Column", "Model"]
 
 _NEEDED, _OF_TEXTS = {"labels.arrow"}, {"tokenizer.json", "features.json"}
+_NAMED = ("words", "pairs", "shapes")  # tokens that are kept by name
 _HEAVIEST = 1000.0  # that a token can be: logarithms of counts are far below
 _UNREADABLE = (
     *(KeyError, ValueError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, RuntimeError),
@@ -64,7 +65,10 @@ class Model:
             )
             writers["features.json"] = lambda path: path.write_text(
                 json.dumps(
-                    {"words": list(features.words), "pairs": list(features.pairs), "idf": features.idf.tolist()}
+                    {
+                        **{name: list(getattr(features, name)) for name in _NAMED},
+                        "idf": features.idf.tolist(),
+                    }
                 ),
                 encoding="utf-8",
             )
@@ -223,8 +227,9 @@ def _write(path: Path, write: Callable[[Path], Any]) -> str:
 
 def _read_features(folder: Path, settings: FeatureSettings) -> Features:
     stored = json.loads((folder / "features.json").read_text(encoding="utf-8"))
-    words, pairs, idf = stored["words"], stored.get("pairs", []), np.array(stored["idf"], dtype=np.float64)
-    for texts in (words, pairs):
+    named = {name: stored.get(name, []) for name in _NAMED}
+    idf = np.array(stored["idf"], dtype=np.float64)
+    for texts in named.values():
         if type(texts) is not list or not all(type(text) is str for text in texts):
             raise ValueError("words are no texts")
     if idf.ndim != 1 or not ((idf > 0) & (idf <= _HEAVIEST)).all():
@@ -234,7 +239,7 @@ def _read_features(folder: Path, settings: FeatureSettings) -> Features:
     except DecafError as error:  # which names the file
         raise ModelError(f"{error}; {ADVICE}") from error
     try:
-        return Features(tokenizer, words, idf.astype(np.float32), settings, pairs)
+        return Features(tokenizer, idf=idf.astype(np.float32), settings=settings, **named)
     except DecafError as error:
         raise ModelError(f"{folder / 'features.json'}: {error}") from error
 
