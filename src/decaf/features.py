@@ -82,8 +82,9 @@ def shape_of(text: str) -> str:
     """
     text = " ".join(text[:_SEEN].split())
     kinds = text.translate(_ASCII_KINDS) if text.isascii() else "".join(map(_kind, text))
-    for pattern, short in _SHORTER:
-        kinds = pattern.sub(short, kinds)
+    for sign, pattern, short in _SHORTER:
+        if sign in kinds:
+            kinds = pattern.sub(short, kinds)
     return kinds[:_SHAPE]
 
 
@@ -96,13 +97,15 @@ def _kind(character: str) -> str:
 
 
 _ASCII_KINDS = str.maketrans({character: _kind(character) for character in map(chr, range(128)) if character.isalnum()})
-_SHORTER = [
-    (re.compile(pattern), short)
-    for pattern, short in (
-        (r"(X|x|9)\1+", r"\1"),
-        ("(?:Xx)+", "C"),
-        ("( x){2,}", " x+"),
-        ("( C){2,}", " C+"),
+_SHORTER = [  # where a text has the sign, what is found becomes shorter
+    (sign, re.compile(pattern), short)
+    for sign, pattern, short in (
+        ("XX", "XX+", "X"),
+        ("xx", "xx+", "x"),
+        ("99", "99+", "9"),
+        ("Xx", "(?:Xx)+", "C"),
+        (" x x", "( x){2,}", " x+"),
+        (" C C", "( C){2,}", " C+"),
     )
 ]
 
