@@ -31,7 +31,7 @@ _MIDDLE = 0.4  # between head and tail, where learning begins
 _MORE_WRONG = 0.06  # of the first answers that are wrong: what a tail may add to them
 _ALIKE = 0.001  # of all first answers: as good as none
 _STEP = 0.05
-_FOLDS = 5
+_FOLDS = 3
 _NARROW = 100  # labels of a document that are looked at
 _TOP = 20  # labels of a document that chances are fitted on
 
@@ -73,7 +73,7 @@ def learn_blend(
 
 
 def _bounded(blend: Blend, parts: Parts, lists: Lists, start: Sequence[float], *, lean: bool) -> float:
-    """As much of its tail as does not cost too much: each fifth of the documents says what the others chose."""
+    """As much of its tail as does not cost too much: each third of the documents says what the others chose."""
     places = [*(round(at * _STEP, 2) for at in range(math.ceil(blend.tail / _STEP))), blend.tail]
     points = bisect_left(_TAILS, blend.tail) + 1
     right = torch.zeros(len(places), device=lists.worth.device)
