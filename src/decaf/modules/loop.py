@@ -27,7 +27,7 @@ __all__ = ["Keeper", "RowAdam", "Schedule", "TableAdam", "Task", "adam", "fit", 
 log = logging.getLogger(__name__)
 
 _SMALL = 300_000  # parameters
-_WORSE = 0.5  # points of P@1 below the best that are no noise
+_WORSE = 1.0  # points of P@1 below the best that are no noise
 _PATIENCE = 2  # epochs in a row that a module may be worse
 
 
@@ -39,6 +39,11 @@ class Schedule:
     batch: int
     rate: float
     halve_at: Sequence[int] = ()  # epochs, from 0, at whose start the rate is halved
+
+    @property
+    def settled(self) -> int:
+        """The first epoch, from 0, that is not at the full rate, where figures rise and fall as it happens."""
+        return next(iter(self.halve_at), 0)
 
     def rate_at(self, epoch: int) -> float:
         """The rate of an epoch."""
@@ -126,7 +131,7 @@ def fit(
                 raise stepper.found(name, epoch, schedule, seed, keeper)
             seconds = time.perf_counter() - started
             speed = len(documents) / max(seconds, 1e-9)
-            found = watch.look()
+            found = watch.look(settled=epoch >= schedule.settled)
             progressed = (name, epoch + 1, schedule.epochs, loss, speed)
             held = f", held-out P@1 {found['validation']:.2f}" if found else ""
             log.info("%s: epoch %d of %d, loss %.5g, %.0f docs/s%s", *progressed, held)
@@ -156,8 +161,8 @@ class _Watch:
         return bool(self.state) and float(self.state["best"][2]) >= _PATIENCE
 
     @torch.no_grad()
-    def look(self) -> dict[str, float]:
-        """Note how the held-out documents fare."""
+    def look(self, *, settled: bool) -> dict[str, float]:
+        """Note how the held-out documents fare; only what has settled may be far below the best."""
         if self._task.figure is None:
             return {}
         self._task.network.eval()
@@ -168,7 +173,7 @@ class _Watch:
         if figure >= best:
             for name, tensor in self._names.items():
                 self.state[f"best.{name}"].copy_(tensor)
-        worse = worse + 1 if figure < best - _WORSE else 0
+        worse = worse + 1 if settled and figure < best - _WORSE else 0
         self.state["best"].copy_(torch.tensor([max(best, figure), figure, worse], dtype=torch.float64))
         return {"validation": round(figure, 2)}
 
