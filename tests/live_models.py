@@ -30,6 +30,7 @@ KINDS = {
 }
 SETTINGS = [*QUICK_SETTINGS, "model.precision=float32", "shortlister.clusters=8", "shortlister.beam=3"]
 SETTINGS += ["features.words=true", "features.vocabulary=60", "blend.tail=0.6"]
+SETTINGS += ["features.ends=false", "features.shapes=false"]  # texts are two words: it would be most of what they say
 
 
 @cache
