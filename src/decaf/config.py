@@ -90,7 +90,7 @@ class FeatureSettings(_Stage):
     vocabulary: int = _setting(0, "most word pieces; 0: by the number of distinct words", low=0, high=1_000_000)
     words: bool = _setting(False, "keep whole words beside the word pieces they are cut into")
     pairs: bool = _setting(False, "keep pairs of words that follow each other in several texts")
-    ends: bool = _setting(False, "and words that several texts begin or end with, as such (pairs)")
+    ends: bool = _setting(False, "with features.pairs: the beginning and the end of a text count as words")
     shapes: bool = _setting(False, "keep what several texts look like: capitals, digits, punctuation, not which words")
     min_count: int = _setting(2, "a word or piece seen less often is not kept whole", low=1)
     stop_words: bool = _setting(False, "drop English function words such as 'and' and 'the'")

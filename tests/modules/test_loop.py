@@ -477,6 +477,14 @@ def test_nothing_stops_before_the_rate_is_halved(halve_at: tuple[int, ...], epoc
     assert len(task.seen) == epochs
 
 
+@pytest.mark.parametrize(("held", "epochs"), [(0, 4), (2500, 4), (50, 8), (10_000, 4)])
+def test_what_few_documents_say_is_noise(held: int, epochs: int) -> None:
+    task = Told([50, 60, 58.9, 58.9, 95, 96, 97, 98])
+    task.held = held
+    learn(task, schedule=FALLING)
+    assert len(task.seen) == epochs
+
+
 def test_watching_changes_nothing_that_is_learned() -> None:
     unwatched = learn(meta_task(), schedule=FALLING)
     assert same(learn(Told([10, 20, 30, 40, 50, 60, 70, 80]), schedule=FALLING), unwatched)

@@ -27,7 +27,7 @@ __all__ = ["Keeper", "RowAdam", "Schedule", "TableAdam", "Task", "adam", "fit", 
 log = logging.getLogger(__name__)
 
 _SMALL = 300_000  # parameters
-_WORSE = 1.0  # points of P@1 below the best that are no noise
+_WORSE = 1.0  # points of P@1 below the best that are no noise, where many documents are held out
 _PATIENCE = 2  # epochs in a row that a module may be worse
 
 
@@ -55,6 +55,7 @@ class Task(ABC):
 
     network: nn.Module  # all that learns
     figure: Callable[[], float] | None = None  # P@1 of held-out documents in percent; None: there are none
+    held: int = 0  # how many they are
     ranks: Ranks = Ranks()  # that learn it together
 
     @abstractmethod
@@ -154,6 +155,8 @@ class _Watch:
             self.state = {f"best.{name}": tensor.clone() for name, tensor in self._names.items()}
             # The best figure, the last, and how often in a row it was far below.
             self.state["best"] = torch.zeros(3, dtype=torch.float64)
+        # Of few documents one standard error, at its largest, is more.
+        self._worse = max(_WORSE, 50 / math.sqrt(task.held)) if task.held else _WORSE
 
     @property
     def over(self) -> bool:
@@ -173,14 +176,14 @@ class _Watch:
         if figure >= best:
             for name, tensor in self._names.items():
                 self.state[f"best.{name}"].copy_(tensor)
-        worse = worse + 1 if settled and figure < best - _WORSE else 0
+        worse = worse + 1 if settled and figure < best - self._worse else 0
         self.state["best"].copy_(torch.tensor([max(best, figure), figure, worse], dtype=torch.float64))
         return {"validation": round(figure, 2)}
 
     @torch.no_grad()
     def finish(self, name: str) -> None:
         """Go back to the best state where the last is clearly worse."""
-        if self.state and float(self.state["best"][1]) < float(self.state["best"][0]) - _WORSE:
+        if self.state and float(self.state["best"][1]) < float(self.state["best"][0]) - self._worse:
             log.info("%s: going back to where held-out documents fared best, P@1 %.2f", name, self.state["best"][0])
             for key, tensor in self._names.items():
                 tensor.copy_(self.state[f"best.{key}"])

@@ -100,6 +100,7 @@ class ChoiceTask(SoftmaxTask):
         if problem.held is not None:
             lists = _HeldLists(problem, problem.held, shortlist)
             self.figure = lambda: lists.precision(self._ranker())
+            self.held = problem.held.documents.shape[0]
 
     def split(self) -> tuple[list[nn.Parameter], int]:
         """Refinement vectors and biases belong to the rank that owns the label."""

@@ -185,6 +185,7 @@ class TextTask(SoftmaxTask):
         network.register_buffer("group", torch.full((self._count,), -1, device=self._device))
         if problem.held is not None:
             self.figure = partial(self._precision, problem.held, Judge(problem.held, self._device))
+            self.held = problem.held.documents.shape[0]
 
     def order(self, epoch: int, documents: int) -> Tensor:
         """Draw one label for each document; documents whose labels are of one group stand together."""
