@@ -9,7 +9,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -88,8 +88,9 @@ def shape_of(text: str) -> str:
     return kinds[:_SHAPE]
 
 
-@cache
+@lru_cache(maxsize=1 << 14)  # a server sees whatever it is sent
 def _kind(character: str) -> str:
+    """What a character counts as in a shape."""
     if character.isupper():
         return "X"
     category = unicodedata.category(character)
