@@ -35,9 +35,10 @@ SHOWN = ("P@1", "P@5", "PSP@1", "PSP@5", "training_seconds", "parameters_mb")
 # What is changed -> the settings that change it.
 SETTINGS: dict[str, list[str]] = {
     "default": [],
-    "word pieces alone": ["features.pairs=false", "features.ends=false", "features.shapes=false"],
+    "word pieces alone": [f"features.{kind}=false" for kind in ("pairs", "ends", "shapes", "compounds")],
     "no beginnings and ends of texts": ["features.ends=false"],
     "no shapes of texts": ["features.shapes=false"],
+    "compounds stay whole": ["features.compounds=false"],
     "whole words too": ["features.words=true"],
     "module I: no label texts as documents": ["tokens.own_texts=false"],
     "module I: no related labels": ["tokens.related=false"],

@@ -78,6 +78,24 @@ def label_text() -> str:
     )
 
 
+def case() -> str:
+    """Test texts in lower case and in capitals."""
+    parts = []
+    for path in sorted(RESULTS.glob("case-*.json")):
+        report = load(path.stem)
+        rows = [
+            ("cut" if of["compounds"] else "whole", how, *(f"{scores[key]:.2f}" for key in RECIPES))
+            for of in report["figures"]["models"]
+            for how, scores in of["written"].items()
+        ]
+        command = f"python -m benchmarks.case {report['figures']['dataset']} MODEL..."
+        parts += [origin(report, command), table(("compounds", "test texts", *RECIPES), rows)]
+    if not parts:
+        return ""
+    words = "Models whose features cut words hardly ever seen into known ones (`features.compounds`), and not."
+    return "\n\n".join(["## Texts in another case", words, *parts])
+
+
 def clustering() -> str:
     """Time of the clusters."""
     report = load("clustering")
@@ -439,6 +457,7 @@ def main() -> None:
         engines(),
         scaling(),
         ablations(),
+        case(),
         clustering(),
         features(),
         label_text(),

@@ -127,7 +127,7 @@ def _seconds(call: Callable[[], object]) -> float:
 
 def _seconds_from_texts(features: Features, scorer: FastScorer, texts: Sequence[str]) -> float:
     """The same from texts, whose words have not been met before."""
-    named = (features.words, features.idf, features.settings, features.pairs, features.shapes)
+    named = (features.words, features.idf, features.settings, features.pairs, features.shapes, features.known)
     fresh = Features(features.tokenizer, *named)
     return _seconds(lambda: scorer.top(fresh.transform(texts), TIMED))
 

@@ -115,12 +115,12 @@ def unsure(unsure_data: Dataset) -> Model:
 def test_it_is_the_default_recipe() -> None:
     assert recipe() is recipe("contrastive") is RECIPES["contrastive"]
     default = recipe()
-    assert (default.features.pairs, default.features.ends, default.features.shapes) == (True, True, True)
+    kinds = ("pairs", "ends", "shapes", "compounds")
+    assert all(getattr(default.features, kind) for kind in kinds)
     assert (default.tokens.kind, default.model.loss, default.ensemble.instances) == ("texts", "softmax", 1)
     assert (default.blend.words, default.blend.linear, default.blend.tail) == (True, True, -1)
     assert default.model.precision == "int4"
-    without = ["features.pairs=false", "features.ends=false", "features.shapes=false"]
-    assert default.with_settings(without) == Config()
+    assert default.with_settings([f"features.{kind}=false" for kind in kinds]) == Config()
 
 
 def test_without_settings_the_default_recipe_is_trained(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from decaf.features import (
     _ASCII_KINDS,
     _ASCII_WORDS,
     _kind,
-    _TokensOfWord,
+    _OfWords,
     _unicode_words,
     shape_of,
     split_words,
@@ -440,7 +440,7 @@ def test_only_words_seen_often_enough_stay_whole() -> None:
 
 def test_words_forgotten_by_the_cache_are_cut_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = Features.learn(CORPUS, ["apple"], EVERY_WORD).transform(CORPUS * 2)
-    monkeypatch.setattr(_TokensOfWord, "_MOST", 3)
+    monkeypatch.setattr(_OfWords, "_MOST", 3)
     small = Features.learn(CORPUS, ["apple"], EVERY_WORD)
     found = small.transform(CORPUS * 2)
     assert len(small._tokens) <= 3

@@ -318,6 +318,21 @@ def test_the_damaged_file_is_named_without_checksums_too(folder: Path, name: str
         Model.load(folder, verify=False)
 
 
+@pytest.mark.parametrize("known", [["get"], {"get": 0}, {"get": -1}, {"get": "3"}, {"get": 1.5}, {"get": True}, 7])
+def test_known_words_must_be_counted(folder: Path, known: object) -> None:
+    path = folder / "features.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"known": known}))
+    with pytest.raises(ModelError, match=r"features\.json: cannot be read \(known words are not counted\)"):
+        Model.load(folder, verify=False)
+
+
+def test_counts_beyond_all_measure_are_told(folder: Path) -> None:
+    path = folder / "features.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"known": {"get": 10**400, "set": 1}}))
+    with pytest.raises(ModelError, match=r"features\.json: cannot be read"):
+        Model.load(folder, verify=False)
+
+
 @pytest.mark.parametrize("name", ["nowhere", "."])
 def test_a_folder_without_a_model_is_told(tmp_path: Path, name: str) -> None:
     with pytest.raises(ModelError, match=r"holds no model \(there is no model\.json\); train one with decaf train"):

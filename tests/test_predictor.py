@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,6 +48,18 @@ def test_the_model_says_whose_a_row_is(model: Model, dataset: Dataset) -> None:
     predictor = Predictor(model)
     best = predictor.predict([(dataset.test.documents.texts or [])[3]], top=1)[0][0]
     assert predictor.model.labels.id(best.label) == "L3"
+
+
+def test_a_folder_is_as_good_as_its_model(model: Model, dataset: Dataset, tmp_path: Path) -> None:
+    model.save(tmp_path / "model")
+    texts = list(dataset.test.documents.texts or [])
+    expected = Predictor(model).predict(texts)
+    for folder in (tmp_path / "model", str(tmp_path / "model")):
+        found = Predictor(folder).predict(texts)
+        assert found.ids.tolist() == expected.ids.tolist()
+        assert found.scores.tolist() == expected.scores.tolist()
+    with pytest.raises(ModelError, match="holds no model"):
+        Predictor(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "   ", "?!", "漢"])

@@ -92,6 +92,9 @@ class FeatureSettings(_Stage):
     pairs: bool = _setting(False, "keep pairs of words that follow each other in several texts")
     ends: bool = _setting(False, "with features.pairs: the beginning and the end of a text count as words")
     shapes: bool = _setting(False, "keep what several texts look like: capitals, digits, punctuation, not which words")
+    compounds: bool = _setting(
+        False, "cut words hardly ever seen into those that are: setgain is set gain, as setGain is"
+    )
     min_count: int = _setting(2, "a word or piece seen less often is not kept whole", low=1)
     stop_words: bool = _setting(False, "drop English function words such as 'and' and 'the'")
     content: bool = _setting(False, "read the longer content behind the title too, where a dataset has it")
@@ -348,7 +351,9 @@ _PAPER = [
     *("ranker.epochs=10", "ranker.batch=255", "ranker.rate=0.008", "ranker.dropout=0.2"),
 ]
 RECIPES = {
-    "contrastive": Config().with_settings(["features.pairs=true", "features.ends=true", "features.shapes=true"]),
+    "contrastive": Config().with_settings(
+        [f"features.{kind}=true" for kind in ("pairs", "ends", "shapes", "compounds")]
+    ),
     "paper": Config().with_settings(_PAPER),
     "paper-lite": Config().with_settings([*_PAPER, "model.lite=true"]),
 }

@@ -7,24 +7,36 @@ import re
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+from decaf.compounds import Compounds
 from decaf.config import FeatureSettings
 from decaf.datasets import Dataset, Items
 from decaf.errors import DataError, FeatureError
 from decaf.progress import Advance, progress
 
-__all__ = ["Features", "read_tokenizer", "shape_of", "split_words", "texts_of", "unit_values", "with_features"]
+__all__ = [
+    "Features",
+    "Learned",
+    "read_tokenizer",
+    "shape_of",
+    "split_words",
+    "texts_of",
+    "unit_values",
+    "with_features",
+]
+
+T = TypeVar("T")
 
 _LARGEST = 128_000  # tokens, however large the dataset
 _SMALLEST = 2_000
@@ -122,6 +134,7 @@ class Features:
         settings: FeatureSettings,
         pairs: Sequence[str] = (),
         shapes: Sequence[str] = (),
+        known: Mapping[str, int] | None = None,
     ) -> None:
         self.tokenizer = tokenizer  # cuts one word into pieces; the last token stands for unknown characters
         self.words = words  # whole words with a token of their own behind the pieces
@@ -130,12 +143,14 @@ class Features:
         self.shapes = shapes  # of texts, with tokens behind the pairs
         self.idf = idf  # [tokens]
         self.settings = settings
+        self.known = known or {}  # how often words were seen that others are cut into
         self._pieces = tokenizer.get_vocab_size() - 1
         singles = self._pieces + len(words)
         alone = singles + len(pairs)
         if len(idf) != alone + len(shapes):
             raise FeatureError(f"{len(idf)} weights for {alone + len(shapes)} tokens; learn the features again")
-        self._tokens = _TokensOfWord(self._cut)
+        self._tokens = _OfWords(self._cut)
+        self._parts = _OfWords(Compounds(self.known).cut)
         self._whole = {word: self._pieces + row for row, word in enumerate(words)}
         self._paired = {tuple(pair.split(" ")): singles + row for row, pair in enumerate(pairs)}
         self._shaped = {shape: alone + row for row, shape in enumerate(shapes)}
@@ -143,16 +158,27 @@ class Features:
     @classmethod
     def learn(cls, documents: Sequence[str], labels: Sequence[str], settings: FeatureSettings) -> Features:
         """Learn pieces, whole words and weights from training documents and labels together."""
-        with progress("learning tokens", 3) as advance:
-            return cls._learn(documents, labels, settings, advance)
+        return cls.learned(documents, labels, settings).features
 
     @classmethod
-    def _learn(
+    def learned(cls, documents: Sequence[str], labels: Sequence[str], settings: FeatureSettings) -> Learned:
+        """The same, and with it the rows of these very texts, which are counted on the way."""
+        with progress("learning tokens", 3) as advance:
+            return cls._learned(documents, labels, settings, advance)
+
+    @classmethod
+    def _learned(
         cls, documents: Sequence[str], labels: Sequence[str], settings: FeatureSettings, advance: Advance
-    ) -> Features:
+    ) -> Learned:
         texts = [_read(text, settings) for text in chain(documents, labels)]
-        advance(1)
         words = Counter(word[:_LONGEST] for text in texts for word in text.words)
+        known: Mapping[str, int] = {}
+        if settings.compounds:
+            compounds = Compounds.learn(words)
+            known, parts = compounds.counts, _OfWords(compounds.cut)
+            texts = [text.cut(parts) for text in texts]
+            words = Counter(word[:_LONGEST] for text in texts for word in text.words)
+        advance(1)
         if settings.stop_words:
             words = Counter({word: count for word, count in words.items() if word not in _STOP_WORDS})
         if not words:
@@ -168,7 +194,9 @@ class Features:
         counts = cls(tokenizer, whole, np.ones(tokens, np.float32), settings, pairs, shapes)._count(texts)
         frequency = np.bincount(counts.indices, minlength=tokens)
         idf = np.log((len(texts) + 1) / (frequency + 1)) + 1
-        return cls(tokenizer, whole, idf.astype(np.float32), settings, pairs, shapes)
+        features = cls(tokenizer, whole, idf.astype(np.float32), settings, pairs, shapes, known)
+        rows = features._weighted(counts)
+        return Learned(features, rows[: len(documents)], rows[len(documents) :])
 
     @property
     def count(self) -> int:
@@ -185,7 +213,11 @@ class Features:
 
     def transform(self, texts: Sequence[str]) -> sparse.csr_array:
         """Weights of the tokens of each text -> [texts, tokens], rows of unit length."""
-        counts = self._count(_read(text, self.settings) for text in texts)
+        read = (_read(text, self.settings) for text in texts)
+        return self._weighted(self._count((text.cut(self._parts) for text in read) if self.known else read))
+
+    def _weighted(self, counts: sparse.csr_array) -> sparse.csr_array:
+        """The weights of counted tokens."""
         counts.data = unit_values(counts, counts.data * self.idf[counts.indices])
         return counts
 
@@ -216,11 +248,23 @@ class Features:
         return (*pieces, self._whole[word]) if word in self._whole else pieces
 
 
+class Learned(NamedTuple):
+    """Features, and the rows of the texts that they were learned on."""
+
+    features: Features
+    documents: sparse.csr_array  # [documents, tokens]
+    labels: sparse.csr_array  # [labels, tokens]
+
+
 class _Read(NamedTuple):
     """What features are made of."""
 
     words: list[str]
     shape: str  # empty where it does not count
+
+    def cut(self, parts: _OfWords[str]) -> _Read:
+        """The same with words that are made of known ones cut into them."""
+        return _Read(list(chain.from_iterable(map(parts.__getitem__, self.words))), self.shape)
 
 
 def _read(text: str, settings: FeatureSettings) -> _Read:
@@ -228,19 +272,19 @@ def _read(text: str, settings: FeatureSettings) -> _Read:
     return _Read(words, shape_of(text) if settings.shapes and words else "")
 
 
-class _TokensOfWord(dict[str, tuple[int, ...]]):
-    """Word -> tokens; cut when first seen, and forgotten all at once when too many have been seen."""
+class _OfWords(dict[str, tuple[T, ...]]):
+    """Word -> its parts; cut when first seen, and forgotten all at once when too many have been seen."""
 
     _MOST = 1_000_000
 
-    def __init__(self, cut: Callable[[str], tuple[int, ...]]) -> None:
+    def __init__(self, cut: Callable[[str], tuple[T, ...]]) -> None:
         self._cut = cut
 
-    def __missing__(self, word: str) -> tuple[int, ...]:
+    def __missing__(self, word: str) -> tuple[T, ...]:
         if len(self) >= self._MOST:
             self.clear()
-        tokens = self[word] = self._cut(word)
-        return tokens
+        parts = self[word] = self._cut(word)
+        return parts
 
 
 def unit_values(matrix: sparse.csr_array, values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -11,7 +11,7 @@ from decaf.errors import ModelError
 
 __all__ = ["ADVICE", "FORMAT", "read_header"]
 
-FORMAT = 8
+FORMAT = 9
 _OLDEST = 5  # that is read
 ADVICE = "remove the folder and train again, or restore it"
 

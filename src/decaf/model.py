@@ -67,6 +67,7 @@ class Model:
                 json.dumps(
                     {
                         **{name: list(getattr(features, name)) for name in _NAMED},
+                        "known": dict(features.known),
                         "idf": features.idf.tolist(),
                     }
                 ),
@@ -228,10 +229,12 @@ def _write(path: Path, write: Callable[[Path], Any]) -> str:
 def _read_features(folder: Path, settings: FeatureSettings) -> Features:
     stored = json.loads((folder / "features.json").read_text(encoding="utf-8"))
     named = {name: stored.get(name, []) for name in _NAMED}
-    idf = np.array(stored["idf"], dtype=np.float64)
+    known, idf = stored.get("known", {}), np.array(stored["idf"], dtype=np.float64)
     for texts in named.values():
         if type(texts) is not list or not all(type(text) is str for text in texts):
             raise ValueError("words are no texts")
+    if type(known) is not dict or not all(type(count) is int and count > 0 for count in known.values()):
+        raise ValueError("known words are not counted")
     if idf.ndim != 1 or not ((idf > 0) & (idf <= _HEAVIEST)).all():
         raise ValueError("words weigh nothing, or too much")
     try:
@@ -239,7 +242,7 @@ def _read_features(folder: Path, settings: FeatureSettings) -> Features:
     except DecafError as error:  # which names the file
         raise ModelError(f"{error}; {ADVICE}") from error
     try:
-        return Features(tokenizer, idf=idf.astype(np.float32), settings=settings, **named)
+        return Features(tokenizer, idf=idf.astype(np.float32), settings=settings, known=known, **named)
     except DecafError as error:
         raise ModelError(f"{folder / 'features.json'}: {error}") from error
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
+from pathlib import Path
 
 from decaf.devices import choose_device, on_gpu
 from decaf.errors import ModelError
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Predictor:
-    """Answers with a trained model.
+    """Answers with a trained model, or the one in a folder.
 
     `tail` leans from frequent labels (0) to rare ones (1); None: as the model was made. On the CPU answers come from
     compiled loops (`fast`), with so many threads where there are many texts; on a GPU, or with `fast=False`, every
@@ -32,7 +33,7 @@ class Predictor:
 
     def __init__(
         self,
-        model: Model,
+        model: Model | str | Path,
         *,
         device: str = "cpu",
         tail: float | None = None,
@@ -42,6 +43,7 @@ class Predictor:
     ) -> None:
         self._device, self._tail, self._threads = choose_device(device), tail, threads
         self._fast = not on_gpu(self._device) if fast is None else fast
+        model = model if isinstance(model, Model) else Model.load(model)
         self._trusted = bool(model.about.get("calibrated", False))
         self._begin(Live(model, changes))
 

@@ -23,7 +23,7 @@ from decaf.config import Config, recipe
 from decaf.datasets import Dataset, Items, statistics
 from decaf.devices import choose_device, free_memory, memory_kept, on_gpu
 from decaf.errors import ConfigError, ModelError, TrainingError
-from decaf.features import Features, texts_of, with_features
+from decaf.features import Features, texts_of
 from decaf.header import FORMAT, read_header
 from decaf.model import Model
 from decaf.modules.blend import learn_blend
@@ -132,15 +132,15 @@ def _counted(dataset: Dataset) -> dict[str, float]:
 
 def _learn_features(dataset: Dataset, config: Config) -> tuple[Features | None, Problem]:
     """Features, unless the dataset has its own, and what is to be learned from them."""
-    features = None
-    ready = (dataset.train.documents.features, dataset.labels.features)
-    if dataset.has_texts and any(given is None for given in ready):
-        texts = texts_of(dataset.train.documents, config.features), texts_of(dataset.labels, config.features)
-        features = Features.learn(*texts, config.features)
-    dataset = with_features(dataset, config.features, features)
+    features, parts = None, (dataset.train.documents, dataset.labels)
+    if any(items.features is None for items in parts):
+        of_documents, of_labels = (texts_of(items, config.features) for items in parts)
+        features, documents, labels = Features.learned(of_documents, of_labels, config.features)
+    else:
+        documents, labels = (items.need_features() for items in parts)
     return features, Problem.of(
-        dataset.train.documents.need_features(),
-        dataset.labels.need_features(),
+        documents,
+        labels,
         dataset.train.truth,
         dataset.train.filters,
         dataset.inverse_propensity,
@@ -173,7 +173,7 @@ def memory_needed(problem: Problem, config: Config, ranks: int = 1) -> int:
 
 @contextmanager
 def _quick_products() -> Iterator[None]:
-    """Matrix products in TF32 on a GPU, which is exact enough for learning."""
+    """Matrix products of fewer bits, exact enough for learning: TF32 on a GPU, bfloat16 on some processors."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:

@@ -70,11 +70,11 @@ def precision(model: Model, data: Path) -> float:
 
 
 def check_same(model: Model, other: Model, data: Path) -> None:
-    """Both give the same labels and scores."""
+    """Both give the same labels and scores, but for what processors of 16 bits round up here and down there."""
     texts = list(Dataset.load(data).test.documents.texts or [])
     mine, theirs = (Predictor(one).predict(texts, top=3) for one in (model, other))
     assert np.array_equal(mine.ids[:, 0], theirs.ids[:, 0])
-    assert np.allclose(mine.scores, theirs.scores, atol=2e-3)
+    assert np.allclose(mine.scores, theirs.scores, atol=0.01)
 
 
 @pytest.mark.parametrize("count", [2, 3])

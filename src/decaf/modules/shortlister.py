@@ -21,7 +21,7 @@ from decaf.modules.meta import MetaTask
 from decaf.modules.problem import Held, MetaLabels, Problem, label_sums
 from decaf.modules.softmax import Candidates, SoftmaxTask
 from decaf.modules.tokens import Tokens
-from decaf.networks import FixedBags, FrozenEncoder, Level, Rows, Shortlister, TextNetwork
+from decaf.networks import FixedBags, FrozenEncoder, Level, Rows, Shortlister, TextNetwork, all_products
 from decaf.ranks import Ranks
 
 __all__ = ["ClusterTask", "Shortlist", "learn_shortlister", "retrieve"]
@@ -167,8 +167,8 @@ class ClusterTask(SoftmaxTask):
 
     def scores(self, batch: Batch, labels: Tensor | None) -> Tensor:
         """Scores of these clusters."""
-        scores: Tensor = self.network(self._temperature * self._vectors[batch.numbers])
-        return scores
+        vectors = self._temperature * self._vectors[batch.numbers]
+        return all_products(vectors, self.network.weight, self.network.bias)
 
     def classifiers(self) -> tuple[Tensor, Tensor]:
         """Weights and biases, for prediction."""

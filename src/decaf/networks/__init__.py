@@ -17,6 +17,7 @@ from decaf.networks.instance import (
     within,
 )
 from decaf.networks.network import TextNetwork
+from decaf.networks.products import all_products
 from decaf.networks.rows import Rows
 from decaf.networks.words import Words, heaviest, with_texts
 
@@ -38,6 +39,7 @@ __all__ = [
     "Shortlister",
     "TextNetwork",
     "Words",
+    "all_products",
     "blended",
     "first_blend",
     "heaviest",

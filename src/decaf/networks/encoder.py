@@ -16,6 +16,7 @@ from torch.nn.functional import embedding_bag, normalize
 from torch.nn.utils.parametrizations import spectral_norm
 
 from decaf.devices import on_gpu
+from decaf.networks.products import all_products
 from decaf.networks.rows import Rows
 
 __all__ = ["Block", "DocumentEncoder", "FixedBags", "FrozenEncoder", "sparse_tensor", "token_table"]
@@ -45,20 +46,21 @@ class Block(nn.Module):
         linear = nn.Linear(dim, dim)
         nn.init.eye_(linear.weight)
         nn.init.zeros_(linear.bias)
-        self.linear = spectral_norm(linear)  # R
+        spectral_norm(linear)
+        self.linear = linear  # R
         self.dropout = Dropout(dropout)
         self.alpha = nn.Parameter(torch.zeros(dim))
         self.beta = nn.Parameter(torch.zeros(dim))
 
     def forward(self, bags: Tensor) -> Tensor:
         """Bag embeddings -> [bags, dim]."""
-        residual: Tensor = self.linear(self.dropout(bags.relu()))
+        residual = all_products(self.dropout(bags.relu()), self.linear.weight, self.linear.bias)
         return self.alpha.sigmoid() * bags + self.beta.sigmoid() * residual
 
     def folded(self) -> tuple[Tensor, Tensor, Tensor]:
         """For prediction: scale, weight and bias, so that the block is scale e + weight relu(e) + bias."""
         beta = self.beta.sigmoid()
-        arrays = (self.alpha.sigmoid(), beta[:, None] * self.linear.weight, beta * self.linear.bias)  # type: ignore[operator]
+        arrays = (self.alpha.sigmoid(), beta[:, None] * self.linear.weight, beta * self.linear.bias)
         scale, weight, bias = (array.detach().clone().contiguous() for array in arrays)
         return scale, weight, bias
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from decaf.networks.classifier import Classifier, LabelTexts
 from decaf.networks.encoder import DocumentEncoder, FixedBags, FrozenEncoder
+from decaf.networks.products import all_products
 
 __all__ = ["TextNetwork"]
 
@@ -78,7 +79,7 @@ class TextNetwork(nn.Module):
             classifiers, bias = self.labels.weights(texts, labels)
             vectors = self._scaled(self.documents.of_bags(documents))
         vectors = vectors if company is None else company(vectors)
-        return vectors @ classifiers.T if bias is None else torch.addmm(bias, vectors, classifiers.T)
+        return all_products(vectors, classifiers, bias)
 
     def _scaled(self, vectors: Tensor) -> Tensor:
         return vectors if self.temperature is None else self.temperature.exp() * vectors
