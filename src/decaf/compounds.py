@@ -20,6 +20,7 @@ class Compounds:
         self.counts = counts
         total = sum(counts.values())
         self._costs = {word: math.log(total / count) + _SINGLE * (len(word) == 1) for word, count in counts.items()}
+        self._longest = max(map(len, counts), default=0)
 
     @classmethod
     def learn(cls, words: Mapping[str, int]) -> Compounds:
@@ -30,20 +31,19 @@ class Compounds:
         """The known words that a word is made of; the word itself where it is known, or no known words say it well."""
         if word in self._costs or not _SHORTEST <= len(word) <= _LONGEST or word[0].isdigit():
             return (word,)
-        cheapest = {0: (0.0, 0)}  # places that known words lead to: what that costs, and where the last of them begins
+        cheapest, begins = [0.0], [0]  # of what stands before each place: its cost, and where its last word begins
         for end in range(1, len(word) + 1):
-            ways = [
-                (before + self._costs[word[begin:end]], begin)
-                for begin, (before, _) in cheapest.items()
-                if word[begin:end] in self._costs
-            ]
-            if ways:
-                cheapest[end] = min(ways)
-        if cheapest.get(len(word), (math.inf, 0))[0] >= _LETTER * len(word):
+            best, at = math.inf, 0
+            for begin in range(max(0, end - self._longest), end):
+                cost = self._costs.get(word[begin:end])
+                if cost is not None and cheapest[begin] + cost < best:
+                    best, at = cheapest[begin] + cost, begin
+            cheapest.append(best)
+            begins.append(at)
+        if cheapest[-1] >= _LETTER * len(word):
             return (word,)
         parts, end = [], len(word)
         while end:
-            begin = cheapest[end][1]
-            parts.append(word[begin:end])
-            end = begin
+            parts.append(word[begins[end] : end])
+            end = begins[end]
         return tuple(reversed(parts))

@@ -36,7 +36,7 @@ __all__ = [
     "with_features",
 ]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _LARGEST = 128_000  # tokens, however large the dataset
 _SMALLEST = 2_000
@@ -272,15 +272,15 @@ def _read(text: str, settings: FeatureSettings) -> _Read:
     return _Read(words, shape_of(text) if settings.shapes and words else "")
 
 
-class _OfWords(dict[str, tuple[T, ...]]):
+class _OfWords(dict[str, tuple[_T, ...]]):
     """Word -> its parts; cut when first seen, and forgotten all at once when too many have been seen."""
 
     _MOST = 1_000_000
 
-    def __init__(self, cut: Callable[[str], tuple[T, ...]]) -> None:
+    def __init__(self, cut: Callable[[str], tuple[_T, ...]]) -> None:
         self._cut = cut
 
-    def __missing__(self, word: str) -> tuple[T, ...]:
+    def __missing__(self, word: str) -> tuple[_T, ...]:
         if len(self) >= self._MOST:
             self.clear()
         parts = self[word] = self._cut(word)
