@@ -92,7 +92,7 @@ def case() -> str:
         parts += [origin(report, command), table(("compounds", "test texts", *RECIPES), rows)]
     if not parts:
         return ""
-    words = "Models whose features cut words hardly ever seen into known ones (`features.compounds`), and not."
+    words = "Models whose features cut words that nobody wrote apart (`features.compounds`), and one whose do not."
     return "\n\n".join(["## Texts in another case", words, *parts])
 
 

@@ -90,6 +90,12 @@ def test_one_text_instead_of_a_list_is_a_type_error(model: Model) -> None:
         Predictor(model).predict("some text")
 
 
+@pytest.mark.parametrize("odd", [None, 5, b"topic", ["topic"]])
+def test_what_is_no_text_is_a_type_error(model: Model, odd: object) -> None:
+    with pytest.raises(TypeError, match="is none; leave it out"):
+        Predictor(model).predict(["topic", odd])  # type: ignore[list-item]
+
+
 def test_a_model_of_ready_features_knows_no_words(model: Model) -> None:
     with pytest.raises(ModelError, match=r"trained on ready features and knows no words"):
         Predictor(replace(model, features=None)).predict(["topic aa"])

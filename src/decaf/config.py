@@ -93,7 +93,7 @@ class FeatureSettings(_Stage):
     ends: bool = _setting(False, "with features.pairs: the beginning and the end of a text count as words")
     shapes: bool = _setting(False, "keep what several texts look like: capitals, digits, punctuation, not which words")
     compounds: bool = _setting(
-        False, "cut words hardly ever seen into those that are: setgain is set gain, as setGain is"
+        False, "cut words seen less than three times into words seen more: setgain is set gain, as setGain is"
     )
     min_count: int = _setting(2, "a word or piece seen less often is not kept whole", low=1)
     stop_words: bool = _setting(False, "drop English function words such as 'and' and 'the'")

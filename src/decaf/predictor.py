@@ -86,6 +86,9 @@ class Predictor:
         """
         if isinstance(texts, str):
             raise TypeError("predict takes a list of texts; write predict([text])")
+        texts = list(texts)
+        if odd := [text for text in texts if not isinstance(text, str)]:
+            raise TypeError(f"predict takes texts, and {odd[0]!r} is none; leave it out or write ''")
         if threshold > 0 and not self._trusted:
             self._trusted = True  # said once
             log.warning("the chances of this model were not measured on held-out documents; a threshold says little")
